@@ -168,6 +168,15 @@ absl::Status EngineProfiler::Step(const StepRequest& request, StepResult* result
   REPRISE_RETURN_IF_ERROR(CheckProfilable(request));
   return engine_.impl_->Step(request, StepGraphs::Form::kProfiled, result);
 }
+absl::StatusOr<StepTicket> EngineProfiler::Submit(const StepRequest& request) {
+  REPRISE_RETURN_IF_ERROR(CheckProfilable(request));
+  return engine_.impl_->SubmitProfiled(request);
+}
+std::vector<ProfiledGraphInfo> EngineProfiler::captured() const {
+  return engine_.impl_->profiled_graphs();
+}
+absl::Status EngineProfiler::Drop() { return engine_.impl_->DropProfiledGraphs(); }
+runtime::Device& EngineProfiler::device() { return engine_.impl_->device(); }
 absl::Status EngineProfiler::CaptureUnpadded(std::span<const uint32_t> rows,
                                              std::span<const uint32_t> tokens) {
   return engine_.impl_->CaptureUnpaddedGraphs(rows, tokens);
@@ -178,6 +187,9 @@ absl::Status EngineProfiler::StepUnpadded(const StepRequest& request, StepResult
 }
 absl::Status EngineProfiler::ReadStamps(uint32_t rows, StepStamps* stamps) {
   return engine_.impl_->ReadStamps(/*decode=*/true, rows, stamps);
+}
+absl::Status EngineProfiler::ReadLastStamps(StepStamps* stamps) {
+  return engine_.impl_->ReadLastStamps(stamps);
 }
 absl::Status EngineProfiler::ReadMixedStamps(uint32_t tokens, StepStamps* stamps) {
   return engine_.impl_->ReadStamps(/*decode=*/false, tokens, stamps);

@@ -389,6 +389,44 @@ absl::Status DecodeEngine::Impl::CaptureUnpaddedGraphs(std::span<const uint32_t>
   return parts_->graphs->CaptureUnpaddedGraphs(rows, tokens);
 }
 
+absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitProfiled(const StepRequest& request) {
+  const Clock::time_point entered = Clock::now();
+  absl::MutexLock lock(&mutex_);
+  // After a fault SubmitLocked names it.
+  if (fault_.ok()) REPRISE_RETURN_IF_ERROR(RefuseInFlight());
+  REPRISE_ASSIGN_OR_RETURN(const StepTicket ticket,
+                           SubmitOne(request, StepGraphs::Form::kProfiled, entered));
+  last_profiled_ = launch_.first();
+  return ticket;
+}
+
+std::vector<ProfiledGraphInfo> DecodeEngine::Impl::profiled_graphs() const {
+  absl::MutexLock lock(&mutex_);
+  return parts_->graphs->profiled_graphs();
+}
+
+absl::Status DecodeEngine::Impl::DropProfiledGraphs() {
+  std::vector<std::unique_ptr<StepGraphs::Set>> replaced;  // which go without the lock
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseFault());
+  // As in SetBuckets.
+  const bool idle = next_wait_ == next_ticket_;
+  if (idle) REPRISE_RETURN_IF_ERROR(parts_->stream->Synchronize());
+  parts_->graphs->DropProfiledGraphs(next_ticket_ - 1);
+  if (idle) replaced = parts_->graphs->TakeAllReplaced();
+  return absl::OkStatus();
+}
+
+absl::Status DecodeEngine::Impl::ReadLastStamps(StepStamps* stamps) {
+  absl::MutexLock lock(&mutex_);
+  REPRISE_RETURN_IF_ERROR(RefuseInFlight());
+  if (last_profiled_.size == 0)
+    return absl::FailedPreconditionError("stamps: got no profiled step; allowed: behind one");
+  return parts_->graphs->ReadStamps(last_profiled_.decode,
+                                    static_cast<uint32_t>(last_profiled_.size),
+                                    &parts_->state->plan.counts->begin_ns, stamps);
+}
+
 absl::Status DecodeEngine::Impl::ReadStamps(bool decode, uint32_t size, StepStamps* stamps) {
   absl::MutexLock lock(&mutex_);
   REPRISE_RETURN_IF_ERROR(RefuseInFlight());

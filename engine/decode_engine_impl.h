@@ -86,7 +86,12 @@ class DecodeEngine::Impl {
                                      std::span<const uint32_t> tokens);
   absl::Status CaptureUnpaddedGraphs(std::span<const uint32_t> rows,
                                      std::span<const uint32_t> tokens);
+  absl::StatusOr<StepTicket> SubmitProfiled(const StepRequest& request);
+  std::vector<ProfiledGraphInfo> profiled_graphs() const;
+  absl::Status DropProfiledGraphs();
+  runtime::Device& device() const { return parts_->device; }
   absl::Status ReadStamps(bool decode, uint32_t size, StepStamps* stamps);
+  absl::Status ReadLastStamps(StepStamps* stamps);
   absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph);
   absl::StatusOr<graphs::CapturedNodes> ListCapturedNodes(std::string_view graph);
   const StartReport& start_report() const { return parts_->start; }
@@ -148,6 +153,8 @@ class DecodeEngine::Impl {
   std::vector<InFlightStep> in_flight_ ABSL_GUARDED_BY(mutex_);  // ring by ticket
   StepTicket next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_replay_ ABSL_GUARDED_BY(mutex_) = 1;
+  // Of the profiled step that was submitted last; size 0: there was none.
+  StepGraphs::Target last_profiled_ ABSL_GUARDED_BY(mutex_);
   StepTicket next_wait_ ABSL_GUARDED_BY(mutex_) = 1;
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status fault_ ABSL_GUARDED_BY(mutex_);

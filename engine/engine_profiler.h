@@ -8,6 +8,9 @@
 //   profiler.Step(request, &result);  // 8 rows; the bits that engine->Step gives
 //   profiler.ReadStamps(8, &stamps);
 //
+// A caller that submits and waits apart, as a server does, has Submit, DecodeEngine::Wait and
+// ReadLastStamps.
+//
 // Steps of the engine itself go on replaying its own graphs, which carry no stamps; both kinds may
 // take turns. Threads: as DecodeEngine.
 #ifndef REPRISE_ENGINE_ENGINE_PROFILER_H_
@@ -26,6 +29,7 @@
 #include "engine/step_stamps.h"
 #include "graphs/captured_nodes.h"
 #include "graphs/graph_nodes.h"
+#include "runtime/device.h"
 
 namespace reprise::engine {
 
@@ -37,6 +41,9 @@ class EngineProfiler {
   // profiler goes; DecodeEngine::SetBuckets drops them, and those of CaptureUnpadded.
   explicit EngineProfiler(DecodeEngine& engine) : engine_(engine) {}
 
+  // The device of the engine, for measurements beside its steps.
+  runtime::Device& device();
+
   // Captures profiled graphs of the decode graphs that steps of so many rows replay, and of the
   // mixed graphs that steps of so many query tokens do. Those captured earlier are destroyed.
   // Allocates and synchronises. Errors: InvalidArgument neither, or 0 of either; OutOfRange beyond
@@ -47,6 +54,13 @@ class EngineProfiler {
   // there; InvalidArgument a mode other than kReplay, or several steps; FailedPrecondition without
   // that graph; OutOfRange a decode step of more rows than the largest decode bucket has.
   absl::Status Step(const StepRequest& request, StepResult* result);
+  // The first half of Step: DecodeEngine::Wait and WaitJoint have the second. Errors: as Step.
+  absl::StatusOr<StepTicket> Submit(const StepRequest& request);
+  // The profiled graphs that there are, those of decode steps first.
+  std::vector<ProfiledGraphInfo> captured() const;
+  // They are not replayed any more, and are destroyed: at once where no step is in flight, else
+  // with the result of a later one. Allowed at any time. Errors: those of the device.
+  absl::Status Drop();
   // Captures graphs of exactly so many rows of decode steps, and so many query tokens of mixed
   // ones, which the engine's buckets need not have: what a step costs without padding. Those
   // captured earlier are destroyed. Allocates and synchronises. Errors: as Capture;
@@ -59,6 +73,8 @@ class EngineProfiler {
   // The stamps of the last step if it was a profiled decode step of so many rows. Waits for the
   // device. Errors: FailedPrecondition while steps are in flight, or without that graph.
   absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);
+  // The same of the profiled step that was submitted last, whatever its size.
+  absl::Status ReadLastStamps(StepStamps* stamps);
   // Likewise of a mixed step of so many query tokens.
   absl::Status ReadMixedStamps(uint32_t tokens, StepStamps* stamps);
   // Where the engine's start went. Valid as long as the engine.

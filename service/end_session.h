@@ -10,9 +10,11 @@
 
 namespace reprise::service {
 
-// Refuses the session's steps that wait; what it holds is free after its steps in flight.
+// Refuses the session's steps that wait; what it holds is free after its steps in flight, and so is
+// what a profile of it has captured.
 inline void EndSession(const ServiceHost& host, ServedSession& session, SessionEnd end) {
   host.pipeline.CloseSession(session.info.id, session.queue);
+  host.profile.Release(session.info.id);
   host.telemetry.NoteSessionEnded(host.sessions.OriginOf(session), session.info.id, end);
 }
 

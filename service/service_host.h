@@ -6,6 +6,7 @@
 #include "engine/decode_engine.h"
 #include "service/admission.h"
 #include "service/memory_budget.h"
+#include "service/profile_lease.h"
 #include "service/record/recorder.h"
 #include "service/session_registry.h"
 #include "service/step_pipeline.h"
@@ -20,6 +21,7 @@ struct ServiceHost {
   Admission& admission;
   MemoryBudget& memory;
   Telemetry& telemetry;
+  ProfileLease& profile;
   // Longest that a session outlives its stream. 0: none does.
   uint64_t max_resume_grace_ms = 0;
   Recorder* recorder = nullptr;  // nullptr: nothing is recorded

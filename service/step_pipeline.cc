@@ -25,6 +25,7 @@ absl::Status Stopping() { return absl::UnavailableError("the server is stopping"
 StepPipeline::StepPipeline(engine::DecodeEngine& engine, const JointLimits& joint,
                            std::function<void()> on_fault)
     : engine_(engine),
+      profiler_(engine),
       joint_limits_(joint),
       on_fault_(std::move(on_fault)),
       in_flight_(engine.info().limits.pipeline_depth),
@@ -45,6 +46,7 @@ StepPipeline::~StepPipeline() {
     while (StepJob* job = turns_.TakeNext()) Refuse(job, Stopping(), &refused);
   }
   work_.notify_one();
+  idle_.notify_all();
   FinishRefused(&refused);
   pump_.join();
 }
@@ -136,11 +138,17 @@ void StepPipeline::FinishRefused(JobList* refused) {
 
 void StepPipeline::SubmitWaiting(JobList* refused) {
   hold_until_ns_ = 0;
+  if (stamped_in_flight_ || num_running_alone_ != 0) return;
   while (num_in_flight_ < in_flight_.size()) {
     StepJob* next = turns_.Next();
     if (next == nullptr) return;
+    if (next->stamped) {
+      if (num_in_flight_ == 0) SubmitStamped(next, refused);
+      if (num_in_flight_ != 0) return;
+      continue;
+    }
     ListJoint(next);
-    const uint32_t kind = KindOf(next->request);
+    const uint32_t kind = KindOf(*next);
     // A launch that is full waits for nobody.
     if (kind != 0 && joint_.size() < joint_limits_.max_requests) {
       hold_until_ns_ = gather_.HoldUntil(NowNs(), kind);
@@ -150,19 +158,63 @@ void StepPipeline::SubmitWaiting(JobList* refused) {
   }
 }
 
-uint32_t StepPipeline::KindOf(const engine::StepRequest& request) const {
-  const bool alone = joint_limits_.max_requests == 1 ||
+void StepPipeline::SubmitStamped(StepJob* next, JobList* refused) {
+  next->times.submitted_ns = NowNs();
+  absl::Status submitted = CatchOutOfMemory([next] { return next->CheckWanted(); });
+  engine::StepTicket ticket = 0;
+  if (submitted.ok()) {
+    submitted = CatchOutOfMemory([&]() -> absl::Status {
+      REPRISE_ASSIGN_OR_RETURN(ticket, profiler_.Submit(next->request));
+      return absl::OkStatus();
+    });
+  }
+  if (!submitted.ok()) return RefuseNow(next, std::move(submitted), refused);
+  turns_.TakeTurn(*next);
+  StepTurns::NoteSubmitted(*next);
+  gather_.NoteSubmitted(next->queue_->pace_, KindOf(*next));
+  InFlight& step = in_flight_[oldest_];
+  step.ticket = ticket;
+  step.jobs.assign(1, next);
+  ++num_in_flight_;
+  stamped_in_flight_ = true;
+}
+
+absl::Status StepPipeline::RunAlone(const std::function<absl::Status()>& work) {
+  absl::Status status = Stopping();
+  JobList refused;
+  {
+    std::unique_lock lock(mutex_);
+    ++num_running_alone_;
+    while (!stopping_ && (num_in_flight_ != 0 || runs_alone_)) idle_.wait(lock);
+    if (!stopping_) {
+      runs_alone_ = true;
+      lock.unlock();
+      status = CatchOutOfMemory(work);
+      lock.lock();
+      runs_alone_ = false;
+    }
+    --num_running_alone_;
+    SubmitWaiting(&refused);
+  }
+  idle_.notify_all();
+  work_.notify_one();
+  FinishRefused(&refused);
+  return status;
+}
+
+uint32_t StepPipeline::KindOf(const StepJob& job) const {
+  const engine::StepRequest& request = job.request;
+  const bool alone = joint_limits_.max_requests == 1 || job.stamped ||
                      request.mode != engine::ExecutionMode::kReplay ||
                      NumGivenTokens(request) > joint_limits_.max_given_tokens;
   return alone ? 0 : request.num_steps;
 }
 
 void StepPipeline::ListJoint(StepJob* next) {
-  const uint32_t kind = KindOf(next->request);
+  const uint32_t kind = KindOf(*next);
   const size_t most = kind == 0 ? 1 : joint_limits_.max_requests;
   turns_.ListJoint(
-      next, most,
-      [this, kind](const StepJob& job) { return kind != 0 && KindOf(job.request) == kind; },
+      next, most, [this, kind](const StepJob& job) { return kind != 0 && KindOf(job) == kind; },
       &joint_);
   uint64_t num_tokens = 0;
   std::erase_if(joint_, [this, &num_tokens](const StepJob* job) {
@@ -219,7 +271,7 @@ void StepPipeline::SubmitJoint(JobList* refused) {
       case engine::JointRequest::Outcome::kTaken:
         step.jobs.empty() ? turns_.TakeTurn(*job) : turns_.TakeAlong(*job);
         StepTurns::NoteSubmitted(*job);
-        gather_.NoteSubmitted(job->queue_->pace_, KindOf(job->request));
+        gather_.NoteSubmitted(job->queue_->pace_, KindOf(*job));
         step.jobs.push_back(job);
         break;
       case engine::JointRequest::Outcome::kRefused:
@@ -269,6 +321,12 @@ void StepPipeline::FinishOldest() {
     return engine_.WaitJoint(ticket, {results_.data(), num_jobs});
   });
   const uint64_t result_ns = NowNs();
+  if (status.ok() && finished_[0]->stamped) {
+    // Its graphs may have gone with its session meanwhile.
+    const absl::Status read =
+        CatchOutOfMemory([this] { return profiler_.ReadLastStamps(&stamps_); });
+    if (read.ok()) finished_[0]->stamps = &stamps_;
+  }
   // A step behind the one that failed is lost to the same fault, whatever its own Wait says.
   if (const absl::Status fault = engine_.health(); !status.ok() && !fault.ok()) status = fault;
   const auto result_of = [&](size_t i) { return status.ok() ? &results_[i] : nullptr; };
@@ -277,6 +335,7 @@ void StepPipeline::FinishOldest() {
     std::lock_guard lock(mutex_);
     oldest_ = (oldest_ + 1) % in_flight_.size();
     --num_in_flight_;
+    stamped_in_flight_ = false;
     for (size_t i = 0; i < num_jobs; ++i) {
       finished_[i]->times.result_ns = result_ns;
       NoteServed(*finished_[i], result_of(i));
@@ -285,6 +344,7 @@ void StepPipeline::FinishOldest() {
     // reply.
     SubmitWaiting(&refused);
   }
+  idle_.notify_all();
   // Before the answer: whoever learns of the fault from it finds health changed already.
   if (!status.ok()) on_fault_();
   for (size_t i = 0; i < num_jobs; ++i) finished_[i]->Finished(status, result_of(i));

@@ -9,6 +9,9 @@
 // Steps of several sessions that wait together run in one replay, within JointLimits; step_gather.h
 // says when one waits for others to come.
 //
+// A stamped step runs alone: nothing is in flight when it is submitted, and nothing is submitted
+// until its stamps have been read.
+//
 // Threads: every method from any thread. Finished is called with no lock of the pipeline held.
 #ifndef REPRISE_SERVICE_STEP_PIPELINE_H_
 #define REPRISE_SERVICE_STEP_PIPELINE_H_
@@ -24,7 +27,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "engine/decode_engine.h"
+#include "engine/engine_profiler.h"
 #include "engine/step_result.h"
+#include "engine/step_stamps.h"
 #include "service/joint_limits.h"
 #include "service/step_gather.h"
 #include "service/step_queue.h"
@@ -52,6 +57,10 @@ class StepPipeline {
   // ended, and withdraws its queued jobs.
   void CloseSession(engine::SessionId session, StepQueue& queue);
 
+  // Runs `work` on this thread once the steps in flight have ended. Those that come meanwhile wait
+  // for its end. Errors: Unavailable (the server is stopping); those of `work`.
+  absl::Status RunAlone(const std::function<absl::Status()>& work);
+
   // What an identity gets of the device from now on: StepTurns::Set.
   void SetShare(StepShare& share, uint32_t weight, uint32_t priority);
 
@@ -75,8 +84,10 @@ class StepPipeline {
   void RefuseUnwanted(JobList* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RefuseNow(StepJob* job, absl::Status status, JobList* refused)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Requests of one kind may run beside each other; 0: it runs alone.
-  uint32_t KindOf(const engine::StepRequest& request) const;
+  // Takes or refuses `next`, whose turn it is, and which is stamped. REQUIRES: none is in flight.
+  void SubmitStamped(StepJob* next, JobList* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Jobs of one kind may run beside each other; 0: it runs alone.
+  uint32_t KindOf(const StepJob& job) const;
   void TakeAllJobs(StepQueue& queue, JobList* withdrawn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A request has ended: what it took of the device counts for its session and identity.
   // result: nullptr where it was lost.
@@ -90,6 +101,7 @@ class StepPipeline {
   void FinishOldest();
 
   engine::DecodeEngine& engine_;
+  engine::EngineProfiler profiler_;
   const JointLimits joint_limits_;
   const std::function<void()> on_fault_;
 
@@ -102,6 +114,10 @@ class StepPipeline {
   size_t oldest_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t num_in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::condition_variable idle_;                            // none is in flight
+  bool stamped_in_flight_ ABSL_GUARDED_BY(mutex_) = false;  // and nothing else
+  uint32_t num_running_alone_ ABSL_GUARDED_BY(mutex_) = 0;  // RunAlone, waiting or at work
+  bool runs_alone_ ABSL_GUARDED_BY(mutex_) = false;         // one of them is at work
   StepGather gather_ ABSL_GUARDED_BY(mutex_);
   uint64_t hold_until_ns_ ABSL_GUARDED_BY(mutex_) = 0;                  // as StepGather::HoldUntil
   std::vector<StepJob*> joint_ ABSL_GUARDED_BY(mutex_);                 // scratch of SubmitWaiting
@@ -110,6 +126,7 @@ class StepPipeline {
   // Of the pump thread.
   std::vector<StepJob*> finished_;
   std::vector<engine::StepResult> results_;
+  engine::StepStamps stamps_;
   std::thread pump_;
 };
 

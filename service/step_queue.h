@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "engine/step_request.h"
 #include "engine/step_result.h"
+#include "engine/step_stamps.h"
 #include "kernels/step/step_limits.h"
 #include "service/step_gather.h"
 #include "service/step_times.h"
@@ -35,6 +36,9 @@ class StepJob {
 
   engine::StepRequest request;
   StepTimes times;
+  bool stamped = false;  // runs alone, through a profiled graph
+  // Of a stamped step that ran; valid during Finished. nullptr: there are none.
+  const engine::StepStamps* stamps = nullptr;
 
  private:
   friend class StepQueue;

@@ -18,6 +18,8 @@
 #include "service/kv/shared_calls.h"
 #include "service/kv/swap_calls.h"
 #include "service/out_of_memory.h"
+#include "service/profile_calls.h"
+#include "service/profile_lease.h"
 #include "service/session_admin.h"
 #include "service/status.h"
 #include "service/step_stream.h"
@@ -72,13 +74,9 @@ struct StepService::Attached {
                  engine.attention_tree().batch_invariant ? service.joint_
                                                          : JointLimits{.max_requests = 1},
                  std::move(on_fault)),
-        host{engine,
-             pipeline,
-             service.sessions_,
-             service.admission_,
-             service.memory_,
-             service.telemetry_,
-             service.max_resume_grace_ms_,
+        profile(engine),
+        host{engine,           pipeline,           service.sessions_, service.admission_,
+             service.memory_,  service.telemetry_, profile,           service.max_resume_grace_ms_,
              service.recorder_},
         kv{.model = service.model_, .exchange = exchange} {
     service.callers_.ForEachAccount(
@@ -96,6 +94,7 @@ struct StepService::Attached {
   }
 
   StepPipeline pipeline;
+  ProfileLease profile;
   const ServiceHost host;
   KvService kv;
 };
@@ -446,6 +445,21 @@ grpc::ServerUnaryReactor* StepService::ReloadFiles(grpc::CallbackServerContext* 
       context, request, response, {"ReloadFiles", Role::kAdminister, &StepService::ReloadFiles});
 }
 
+grpc::ServerUnaryReactor* StepService::StartProfile(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return Unary<v1::StartProfileRequest, v1::StartProfileResponse>(
+      context, request, response, {"StartProfile", Role::kAdminister, &StepService::StartProfile});
+}
+
+grpc::ServerUnaryReactor* StepService::ReadTelemetry(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
+  return Unary<v1::ReadTelemetryRequest, v1::ReadTelemetryResponse>(
+      context, request, response,
+      {"ReadTelemetry", Role::kAdminister, &StepService::ReadTelemetry});
+}
+
 absl::Status StepService::Describe(const Account& /*account*/,
                                    const v1::DescribeRequest& /*request*/,
                                    v1::DescribeResponse* response) {
@@ -594,6 +608,23 @@ absl::Status StepService::SetBuckets(const Account& /*account*/,
   BucketsToWire(graphs, response->mutable_buckets());
   response->set_version(graphs.version);
   response->set_capture_ns(graphs.capture_ns);
+  return absl::OkStatus();
+}
+
+absl::Status StepService::StartProfile(const Account& account,
+                                       const v1::StartProfileRequest& request,
+                                       v1::StartProfileResponse* response) {
+  REPRISE_RETURN_IF_ERROR(CheckAdministration("profile"));
+  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
+                           sessions_.Find(request.session(), account));
+  return service::StartProfile(attached()->host, *session, request, response);
+}
+
+absl::Status StepService::ReadTelemetry(const Account& /*account*/,
+                                        const v1::ReadTelemetryRequest& /*request*/,
+                                        v1::ReadTelemetryResponse* response) {
+  REPRISE_RETURN_IF_ERROR(CheckAdministration("telemetry"));
+  service::ReadTelemetry(attached()->host, response);
   return absl::OkStatus();
 }
 

@@ -73,7 +73,9 @@ using RawStepService = v1::StepService::WithRawCallbackMethod_Describe<
                     v1::StepService::WithRawCallbackMethod_EvictSession<
                         v1::StepService::WithRawCallbackMethod_ReloadFiles<
                             v1::StepService::WithRawCallbackMethod_SetBuckets<
-                                RawKvService>>>>>>>>>>;
+                                v1::StepService::WithRawCallbackMethod_StartProfile<
+                                    v1::StepService::WithRawCallbackMethod_ReadTelemetry<
+                                        RawKvService>>>>>>>>>>>>;
 
 class StepService final : public RawStepService {
  public:
@@ -138,6 +140,12 @@ class StepService final : public RawStepService {
   grpc::ServerUnaryReactor* ReloadFiles(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* StartProfile(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ReadTelemetry(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ReadBlocks(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override;
@@ -220,6 +228,10 @@ class StepService final : public RawStepService {
                             v1::EvictSessionResponse* response);
   absl::Status ReloadFiles(const Account& account, const v1::ReloadFilesRequest& request,
                            v1::ReloadFilesResponse* response);
+  absl::Status StartProfile(const Account& account, const v1::StartProfileRequest& request,
+                            v1::StartProfileResponse* response);
+  absl::Status ReadTelemetry(const Account& account, const v1::ReadTelemetryRequest& request,
+                             v1::ReadTelemetryResponse* response);
   // A method that needs `role`, and what it does for a caller who has it.
   template <typename Request, typename Response>
   struct UnaryMethod {

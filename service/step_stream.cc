@@ -79,10 +79,12 @@ void StepStream::Exchange::Finished(const absl::Status& status, const engine::St
     if (status.ok()) {
       ResultToWire(*result, times, message.step().omit_rows(), response.mutable_step());
       TraceToWire(trace, response.mutable_step());
+      response.mutable_step()->clear_stamps();  // which no recording has
       if (recording != nullptr) {
         recording->AddStep(times.submitted_ns, message.mutable_step(), response.mutable_step());
         recording = nullptr;
       }
+      StampsToWire(stamps, response.mutable_step());
     } else {
       ErrorToWire(sequence, status, response.mutable_error());
       TraceToWire(trace, response.mutable_error());
@@ -197,6 +199,9 @@ absl::Status StepStream::Convert(Exchange& exchange) const {
         "session: got a token of another session or of none, allowed none or the stream's own");
   }
   REPRISE_RETURN_IF_ERROR(StepFromWire(message.step(), &exchange.scratch, &exchange.request));
+  exchange.stamped = message.step().stamped();
+  exchange.stamps = nullptr;
+  if (exchange.stamped) REPRISE_RETURN_IF_ERROR(host_.profile.Check(session_->info.id));
   exchange.request.session = session_->info.id;
   exchange.request.epoch = session_->info.epoch;
   return absl::OkStatus();

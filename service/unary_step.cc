@@ -100,6 +100,8 @@ absl::Status UnaryStep::Convert(const grpc::ByteBuffer& bytes) {
   const TraceId own = TraceId::FromBytes(message_.trace_id());
   if (!own.empty()) trace_ = own;
   REPRISE_RETURN_IF_ERROR(StepFromWire(message_, &scratch_, &request));
+  stamped = message_.stamped();
+  if (stamped) REPRISE_RETURN_IF_ERROR(host_.profile.Check(session_->info.id));
   request.session = session_->info.id;
   request.epoch = session_->info.epoch;
   times.converted_ns = NowNs();
@@ -133,6 +135,7 @@ absl::Status UnaryStep::Serialize(const engine::StepResult& result) {
     return converted;
   }
   if (recording != nullptr) recording->AddStep(times.submitted_ns, &message_, &response);
+  StampsToWire(stamps, &response);
   SetReplyTimes(times, NowNs(), response.mutable_ledger());
   *response_bytes_ = SerializeWire(response);
   return absl::OkStatus();

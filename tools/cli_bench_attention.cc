@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/device_telemetry.h"
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/attention_bench.h"
@@ -21,7 +22,6 @@
 #include "tools/console.h"
 #include "tools/device_flags.h"
 #include "tools/profile/report_parts.h"
-#include "tools/profile/telemetry.h"
 #include "tools/record.h"
 #include "tools/signals.h"
 #include "tools/units.h"
@@ -135,8 +135,9 @@ absl::Status MeasureRounds(const Interrupt& interrupt, AttentionBench* bench, Co
   });
 }
 
-absl::Status SustainAll(double seconds, const Interrupt& interrupt, Telemetry* telemetry,
-                        AttentionBench* bench, Console* console, std::vector<MeasuredCell>* cells) {
+absl::Status SustainAll(double seconds, const Interrupt& interrupt,
+                        runtime::DeviceTelemetry* telemetry, AttentionBench* bench,
+                        Console* console, std::vector<MeasuredCell>* cells) {
   for (MeasuredCell& cell : *cells) {
     const auto measured = [&](uint32_t) {
       console->Progress(absl::StrCat("back to back for ", FormatDuration(seconds * 1e9), " each, ",
@@ -167,7 +168,7 @@ absl::Status Report(const AttentionFlags& flags, const std::vector<MeasuredCell>
 absl::Status MeasureAll(const AttentionFlags& flags, runtime::Device& device,
                         const Invocation& invocation, AttentionBench* bench, Interrupt* interrupt) {
   Console* console = invocation.console;
-  auto telemetry = Telemetry::Open(device.properties());
+  auto telemetry = runtime::DeviceTelemetry::Open(device.properties());
   const BenchContext context{.bench = *bench,
                              .device = device.properties(),
                              .telemetry = SourceOf(telemetry),

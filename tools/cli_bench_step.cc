@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/device_telemetry.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/bench_flags.h"
 #include "tools/bench/bench_rounds.h"
@@ -19,7 +20,6 @@
 #include "tools/engine_flags.h"
 #include "tools/profile/bandwidth.h"
 #include "tools/profile/step_points.h"
-#include "tools/profile/telemetry.h"
 #include "tools/record.h"
 #include "tools/signals.h"
 #include "tools/units.h"
@@ -100,7 +100,7 @@ absl::Status Report(const StepFlags& flags, const LoadedEngine& loaded,
 absl::Status MeasureAll(const StepFlags& flags, const LoadedEngine& loaded,
                         const Invocation& invocation, Interrupt* interrupt) {
   Console* console = invocation.console;
-  auto telemetry = Telemetry::Open(loaded.engine->info().device);
+  auto telemetry = runtime::DeviceTelemetry::Open(loaded.engine->info().device);
   StepBench bench(loaded.engine.get(), telemetry.ok() ? telemetry->get() : nullptr, flags.bench);
   StepContext context{.info = loaded.engine->info(),
                       .options = flags.bench,

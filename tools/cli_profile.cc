@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "runtime/device_telemetry.h"
 #include "runtime/status_macros.h"
 #include "tools/address.h"
 #include "tools/advise/batch_trace.h"
@@ -32,7 +33,6 @@
 #include "tools/profile/report.h"
 #include "tools/profile/report_parts.h"
 #include "tools/profile/step_points.h"
-#include "tools/profile/telemetry.h"
 #include "tools/profile_run.h"
 #include "tools/signals.h"
 #include "tools/units.h"
@@ -86,20 +86,8 @@ absl::Status AddRecorded(ProfileFlags* flags) {
 
 // Kernels are known once the graphs are captured; nothing has been measured then.
 absl::Status CheckKernels(const ProfileFlags& flags, Profiler* profiler) {
-  for (const Assertion& assertion : flags.assertions) {
-    std::vector<std::string> kernels;
-    for (const StepPoint& point : PointsOf(flags.profile)) {
-      if (assertion.point && *assertion.point != point) continue;
-      REPRISE_ASSIGN_OR_RETURN(const auto launches, profiler->KernelsOf(point));
-      for (const graphs::ProfiledLaunch& launch : launches) {
-        if (std::count(kernels.begin(), kernels.end(), NameOf(launch)) == 0)
-          kernels.push_back(NameOf(launch));
-      }
-    }
-    const absl::Status known = CheckKernel(assertion, kernels);
-    if (!known.ok()) return UsageError(std::string(known.message()));
-  }
-  return absl::OkStatus();
+  return CheckKernelsOf(flags, /*is_server=*/false,
+                        [profiler](const StepPoint& point) { return profiler->KernelsOf(point); });
 }
 
 nlohmann::json FactsOf(const LoadedEngine& loaded, const ProfileContext& context) {
@@ -143,7 +131,7 @@ absl::Status MeasureAll(const ProfileFlags& flags, const LoadedEngine& loaded,
                         const Invocation& invocation, Interrupt* interrupt) {
   const engine::EngineInfo& info = loaded.engine->info();
   Console* console = invocation.console;
-  auto telemetry = Telemetry::Open(info.device);
+  auto telemetry = runtime::DeviceTelemetry::Open(info.device);
   ProfileContext context{.device = DeviceText(info.device),
                          .model = info.model.name,
                          .spec = info.model,
@@ -273,7 +261,7 @@ void AddServerOptions(CLI::App* app, ProfileFlags* flags) {
   AddOption(
       app, "--address", &flags->connection.address, ParseAddress, "ADDRESS", "",
       "Measure a running server, HOST:PORT or unix:PATH, through a session of its own, instead "
-      "of an engine in this process: times of steps, and the client's");
+      "of an engine in this process: the client's times too, and kernels for administrators");
   AddOption(app, "--wait", &flags->wait, ParseDuration, "TIME", "5s",
             "Wait this long for the server to become ready");
   AddProofOptions(app, &flags->connection);
@@ -310,7 +298,7 @@ Command AddProfileCommand(CLI::App* root) {
   auto flags = std::make_shared<ProfileFlags>();
   auto names = std::make_shared<OptionNames>();
   CLI::App* app = root->add_subcommand(
-      "profile", "Measure steps of given sizes: kernel by kernel, or through a server");
+      "profile", "Measure steps of given sizes, kernel by kernel, here or of a server");
   app->footer(kProfileExamples);
   AddPointOptions(app, flags.get());
   size_t first = app->get_options().size();
@@ -320,8 +308,7 @@ Command AddProfileCommand(CLI::App* root) {
   first = app->get_options().size();
   AddEngineOptions(app, &flags->engine);
   names->of_engine = NamesBehind(*app, first);
-  for (const char* name : {"--bandwidth-bytes", "--padding", "--cupti"})
-    names->of_engine.emplace_back(name);
+  for (const char* name : {"--padding", "--cupti"}) names->of_engine.emplace_back(name);
   return {app, [flags, names, app](const Invocation& invocation) -> absl::Status {
             REPRISE_RETURN_IF_ERROR(CheckKind(*app, *names));
             if (app->count("--recorded-points") > 0 && app->count("--recorded") == 0)

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/device_telemetry.h"
 #include "runtime/status_macros.h"
 #include "tools/advise/batch_trace.h"
 #include "tools/connection_flags.h"
@@ -15,13 +17,12 @@
 #include "tools/profile/server_profiler.h"
 #include "tools/sched/client.h"
 #include "tools/sched/drain_limit.h"
+#include "tools/server_stamps.h"
 #include "tools/signals.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
 namespace {
-
-constexpr char kNoTelemetry[] = "a server tells no clock and no power";
 
 std::string DeviceTextOf(const v1::Device& device) {
   return absl::StrCat(device.kind(), ", ", device.name(),
@@ -73,14 +74,65 @@ nlohmann::json EngineToJson(const v1::DescribeResponse& server) {
       {"graphs", std::move(graphs)}};
 }
 
-nlohmann::json FactsOf(const v1::DescribeResponse& server, const std::string& address) {
+// `started`: nullptr where steps cannot be stamped.
+nlohmann::json FactsOf(const v1::DescribeResponse& server, const std::string& address,
+                       const ProfileContext& context, const v1::StartProfileResponse* started) {
+  nlohmann::json of_server = {{"address", address}, {"version", server.server_version()}};
+  of_server["why_no_kernels"] = TextOrNull(context.why_no_stamps);
+  of_server["profiled_graphs"] = started != nullptr ? ProfiledGraphsToJson(*started) : nullptr;
+  const bool has_bandwidth = !context.bandwidth.read.empty();
+  const bool has_products = !context.products.flops_per_s.empty();
   return {{"engine", EngineToJson(server)},
-          {"server", {{"address", address}, {"version", server.server_version()}}},
-          {"telemetry", {{"source", nullptr}, {"why_none", kNoTelemetry}}},
-          {"tracing", {{"source", nullptr}, {"why_none", "a server traces no kernels"}}},
-          {"bandwidth", nullptr},
-          {"products", nullptr},
-          {"stamp_cost_us", nullptr}};
+          {"server", std::move(of_server)},
+          {"telemetry", TelemetryToJson(context.telemetry)},
+          {"tracing", TelemetryToJson(context.tracing)},
+          {"bandwidth", has_bandwidth ? BandwidthToJson(context.bandwidth) : nullptr},
+          {"products", has_products ? ProductsToJson(context.products) : nullptr},
+          {"stamp_cost_us", started != nullptr ? context.stamp_cost_ns.ToJson(1e-3) : nullptr}};
+}
+
+// Asks the server to let steps be stamped. Where it does not, `context` says why, and so does a
+// warning; unless a bound is of what there is none of then. Errors: its, and those of the
+// connection; usage, of bounds.
+absl::Status StartProfile(const ProfileFlags& flags, Console* console, GrpcClient* client,
+                          v1::StartProfileResponse* started, std::optional<ServerStamps>* stamps,
+                          ProfileContext* context) {
+  const v1::DescribeResponse& server = client->description();
+  console->Progress("the server captures profiled graphs and measures bandwidth", /*now=*/true);
+  const uint64_t bytes =
+      flags.bandwidth_bytes != 0 ? flags.bandwidth_bytes : ServerBandwidthBytes(server.device());
+  absl::Status status = client->StartProfile(StartRequestOf(flags.profile, bytes), started);
+  if (status.ok()) {
+    absl::StatusOr<ServerStamps> from_wire = StampsFromWire(*started, server.model());
+    REPRISE_RETURN_IF_ERROR(from_wire.status());
+    *stamps = *std::move(from_wire);
+    StartToContext(*started, **stamps, context);
+    return CheckKernelsOf(flags, /*is_server=*/true, [stamps](const StepPoint& point) {
+      return (*stamps)->LaunchesOf(point);
+    });
+  }
+  if (!GoesOnWithoutStamps(status)) return status;
+  context->why_no_stamps = std::string(status.message());
+  context->telemetry.why_none = context->tracing.why_none = context->why_no_stamps;
+  for (const Assertion& assertion : flags.assertions) {
+    if (!NeedsStamps(assertion)) continue;
+    return absl::Status(status.code(), absl::StrCat("--assert ", assertion.text,
+                                                    ": the server lets no step be stamped: ",
+                                                    context->why_no_stamps));
+  }
+  console->Note(
+      absl::StrCat("reprise profile: warning: without kernels: ", context->why_no_stamps));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<runtime::TelemetrySample> ReadTelemetry(GrpcClient* client) {
+  v1::ReadTelemetryResponse read;
+  REPRISE_RETURN_IF_ERROR(client->ReadTelemetry(&read));
+  runtime::TelemetrySample sample;
+  if (read.has_sm_clock_mhz()) sample.sm_clock_mhz = read.sm_clock_mhz();
+  if (read.has_memory_clock_mhz()) sample.memory_clock_mhz = read.memory_clock_mhz();
+  if (read.has_power_w()) sample.power_w = read.power_w();
+  return sample;
 }
 
 // Which of the points the server cannot run.
@@ -130,14 +182,20 @@ absl::Status MeasureServer(const ProfileFlags& flags, const Invocation& invocati
   context.model = server.model().name();
   context.width = invocation.console->width();
   context.server = absl::StrCat(flags.connection.address, ", version ", server.server_version());
+  v1::StartProfileResponse started;
+  std::optional<ServerStamps> stamps;
+  REPRISE_RETURN_IF_ERROR(
+      StartProfile(flags, invocation.console, client, &started, &stamps, &context));
+  if (stamps && !context.telemetry.name.empty())
+    stamps->read_telemetry = [client] { return ReadTelemetry(client); };
   StepSession session(client, client, ServerInfoOf(server));
-  ServerProfiler profiler(&session, NamesOf(server));
+  ServerProfiler profiler(&session, NamesOf(server), stamps ? &*stamps : nullptr);
   const ProfileRun run{
       .flags = flags,
       .context = context,
       .invocation = invocation,
-      .facts = FactsOf(server, flags.connection.address),
-      .kinds = 1,
+      .facts = FactsOf(server, flags.connection.address, context, stamps ? &started : nullptr),
+      .kinds = stamps ? 2u : 1u,
       .measure = [&](uint32_t round, const MeasuredSteps& measured, PointProfile* point) {
         const absl::Status status = profiler.Measure(flags.profile, round, measured, point);
         // An interrupted run says so, and not what the server said of the session that it ended.

@@ -156,6 +156,24 @@ absl::Status PrepareProfile(const Invocation& invocation, ProfileFlags* flags) {
   return PrepareExports(flags->exports, invocation.console);
 }
 
+absl::Status CheckKernelsOf(const ProfileFlags& flags, bool is_server,
+                            const LaunchesOfFn& launches_of) {
+  for (const Assertion& assertion : flags.assertions) {
+    std::vector<std::string> kernels;
+    for (const StepPoint& point : PointsOf(flags.profile)) {
+      if (assertion.point && *assertion.point != point) continue;
+      REPRISE_ASSIGN_OR_RETURN(const auto launches, launches_of(point));
+      for (const graphs::ProfiledLaunch& launch : launches) {
+        if (std::count(kernels.begin(), kernels.end(), NameOf(launch)) == 0)
+          kernels.push_back(NameOf(launch));
+      }
+    }
+    const absl::Status known = CheckKernel(assertion, kernels, is_server);
+    if (!known.ok()) return UsageError(std::string(known.message()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunProfile(const ProfileRun& run, Interrupt* interrupt) {
   Console* console = run.invocation.console;
   console->Print(absl::StrCat(ProfileHeader(run.context), RecordedText(run.flags)));

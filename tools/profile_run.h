@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "graphs/profiled_graphs.h"
 #include "nlohmann/json.hpp"
 #include "tools/advise/step_sample.h"
 #include "tools/cli.h"
@@ -53,6 +55,14 @@ void SetRecorded(std::vector<SampledStep> steps, ProfileFlags* flags);
 // Before anything is loaded or connected to: bounds name points that are measured, files can be
 // written. Rounds become at most the iterations. Errors: usage; those of the files.
 absl::Status PrepareProfile(const Invocation& invocation, ProfileFlags* flags);
+
+// Before anything is measured, once the graphs are captured: whether every bound is of a figure, or
+// of a kernel that a point of its has. `launches_of`: of a point. Errors: usage, with the names
+// that there are; those of `launches_of`.
+using LaunchesOfFn =
+    std::function<absl::StatusOr<std::vector<graphs::ProfiledLaunch>>(const StepPoint& point)>;
+absl::Status CheckKernelsOf(const ProfileFlags& flags, bool is_server,
+                            const LaunchesOfFn& launches_of);
 
 // Measures a point in a round, as Profiler::Measure does.
 using MeasurePointFn =

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/stamp/stamp.h"
+#include "runtime/check.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {
@@ -245,6 +246,30 @@ absl::Status StepGraphs::CaptureProfiledGraphs(runtime::Device& device,
     KeepNames(set_->profiled_mixed->graphs());
   }
   return absl::OkStatus();
+}
+
+std::vector<ProfiledGraphInfo> StepGraphs::profiled_graphs() const {
+  std::vector<ProfiledGraphInfo> infos;
+  for (const bool decode : {true, false}) {
+    if (profiled(decode) == nullptr) continue;
+    for (const graphs::CapturedBucket& captured : profiled(decode)->graphs().captured()) {
+      const auto launches = profiled(decode)->LaunchesOf(captured.bucket.capacity);
+      REPRISE_CHECK(launches.ok());  // of a bucket of its own
+      infos.push_back({.captured = captured,
+                       .decode = decode,
+                       .launches = {launches->begin(), launches->end()}});
+    }
+  }
+  return infos;
+}
+
+void StepGraphs::DropProfiledGraphs(StepTicket last) {
+  if (profiled(true) == nullptr && profiled(false) == nullptr) return;
+  auto dropped = std::make_unique<Set>();
+  replaced_.emplace_back().last = last;
+  dropped->profiled_decode = std::move(set_->profiled_decode);
+  dropped->profiled_mixed = std::move(set_->profiled_mixed);
+  replaced_.back().set = std::move(dropped);
 }
 
 absl::Status StepGraphs::CaptureUnpaddedGraphs(std::span<const uint32_t> rows,

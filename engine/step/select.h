@@ -109,6 +109,11 @@ class StepGraphs {
   absl::Status CaptureProfiledGraphs(runtime::Device& device, const kernels::KernelSet& kernels,
                                      std::span<const uint32_t> rows,
                                      std::span<const uint32_t> tokens);
+  // Those that there are, of decode steps first.
+  std::vector<ProfiledGraphInfo> profiled_graphs() const;
+  // There are none from here on; the steps up to `last` may still replay them: see Install. Throws
+  // std::bad_alloc with nothing changed.
+  void DropProfiledGraphs(StepTicket last);
   // Plain graphs of exactly so many rows, and of so many query tokens; those captured earlier are
   // destroyed. REQUIRES: as above; no step kernels. Errors: those of SmallestThatFits.
   absl::Status CaptureUnpaddedGraphs(std::span<const uint32_t> rows,

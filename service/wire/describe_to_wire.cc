@@ -65,16 +65,7 @@ void LimitsToWire(const engine::EngineInfo& info, uint64_t max_message_bytes, v1
 
 void KindToWire(const std::vector<graphs::CapturedBucket>& buckets, const char* kind,
                 google::protobuf::RepeatedPtrField<v1::Bucket>* wire) {
-  for (const graphs::CapturedBucket& captured : buckets) {
-    v1::Bucket* bucket = wire->Add();
-    bucket->set_name(captured.bucket.name);
-    bucket->set_kind(kind);
-    bucket->set_capacity(static_cast<uint32_t>(captured.bucket.capacity));
-    bucket->set_kernel_nodes(static_cast<uint32_t>(captured.num_kernel_nodes));
-    bucket->set_other_nodes(static_cast<uint32_t>(captured.num_other_nodes));
-    bucket->set_capture_ns(captured.capture_ns);
-    bucket->set_device_bytes(captured.device_bytes);
-  }
+  for (const graphs::CapturedBucket& captured : buckets) BucketToWire(captured, kind, wire->Add());
 }
 
 void TreeToWire(const engine::AttentionTreeInfo& tree, v1::AttentionTree* wire) {
@@ -86,6 +77,16 @@ void TreeToWire(const engine::AttentionTreeInfo& tree, v1::AttentionTree* wire) 
 }
 
 }  // namespace
+
+void BucketToWire(const graphs::CapturedBucket& captured, const char* kind, v1::Bucket* wire) {
+  wire->set_name(captured.bucket.name);
+  wire->set_kind(kind);
+  wire->set_capacity(static_cast<uint32_t>(captured.bucket.capacity));
+  wire->set_kernel_nodes(static_cast<uint32_t>(captured.num_kernel_nodes));
+  wire->set_other_nodes(static_cast<uint32_t>(captured.num_other_nodes));
+  wire->set_capture_ns(captured.capture_ns);
+  wire->set_device_bytes(captured.device_bytes);
+}
 
 void BucketsToWire(const engine::GraphsInfo& graphs,
                    google::protobuf::RepeatedPtrField<v1::Bucket>* wire) {

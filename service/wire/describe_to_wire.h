@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine/engine_info.h"
+#include "graphs/bucket.h"
 #include "reprise/v1/step_service.pb.h"
 
 namespace reprise::service {
@@ -14,6 +15,7 @@ namespace reprise::service {
 void DescribeToWire(const engine::EngineInfo& info, const engine::PoolInfo& pool,
                     const engine::GraphsInfo& graphs, const engine::AttentionTreeInfo& tree,
                     uint64_t max_message_bytes, v1::DescribeResponse* wire);
+void BucketToWire(const graphs::CapturedBucket& captured, const char* kind, v1::Bucket* wire);
 // All buckets, of either kind.
 void BucketsToWire(const engine::GraphsInfo& graphs,
                    google::protobuf::RepeatedPtrField<v1::Bucket>* wire);

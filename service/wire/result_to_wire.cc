@@ -185,6 +185,18 @@ void ResultToWire(const engine::StepResult& result, const StepTimes& times, bool
   ledger->set_device_ns(result.ledger.device_ns);
 }
 
+void StampsToWire(const engine::StepStamps* stamps, v1::StepResponse* wire) {
+  if (stamps == nullptr) return wire->clear_stamps();
+  v1::StepStamps* told = wire->mutable_stamps();
+  told->set_begin_ns(stamps->begin_ns);
+  told->clear_took_ns();
+  uint64_t before = stamps->begin_ns;
+  for (const uint64_t done : stamps->done_ns) {
+    told->add_took_ns(done - before);
+    before = done;
+  }
+}
+
 void SetReplyTimes(const StepTimes& times, uint64_t replied_ns, v1::StepLedger* ledger) {
   ledger->set_reply_ns(replied_ns - times.result_ns);
   ledger->set_total_ns(replied_ns - times.received_ns);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "engine/step_result.h"
+#include "engine/step_stamps.h"
 #include "reprise/v1/step_service.pb.h"
 #include "service/step_times.h"
 #include "service/trace_id.h"
@@ -18,6 +19,8 @@ namespace reprise::service {
 // `wire`'s row columns.
 void ResultToWire(const engine::StepResult& result, const StepTimes& times, bool omit_rows,
                   v1::StepResponse* wire);
+// Of a stamped step; nullptr: it has none.
+void StampsToWire(const engine::StepStamps* stamps, v1::StepResponse* wire);
 // Fills reply_ns and total_ns; called at the moment the reply is handed to gRPC.
 void SetReplyTimes(const StepTimes& times, uint64_t replied_ns, v1::StepLedger* ledger);
 

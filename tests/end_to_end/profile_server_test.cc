@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `reprise profile --address` as users run it, against a server: the same report as far as there
-// are numbers, what is refused before anything is measured, and a server that goes away.
+// `reprise profile --address` as users run it, against a server: the same report as of an engine in
+// the process for an administrator, and without kernels for others; what is refused before anything
+// is measured, and a server that goes away.
 #include <signal.h>
 
 #include <chrono>
@@ -31,10 +32,35 @@ class ProfiledServer : public BenchProgramTest {
     const auto model = WriteTinyModel({}, directory_.path() + "/tiny");
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *model;
-    server_ = std::make_unique<ServedProgram>(
-        model_, std::vector<std::string>{"--block-size", "4", "--max-rows", "8", "--mixed-buckets",
-                                         "16", "--kv-cache", "64KiB"});
+    std::vector<std::string> flags = {"--block-size",    "4",  "--max-rows", "8",
+                                      "--mixed-buckets", "16", "--kv-cache", "64KiB"};
+    flags.insert(flags.end(), more_flags_.begin(), more_flags_.end());
+    server_ = std::make_unique<ServedProgram>(model_, flags);
     ASSERT_TRUE(server_->ready());
+  }
+  // Of an engine of the program's own that is as the server's.
+  int ProfileOwn(const std::string& points) const {
+    return RunProgram({"profile",
+                       "--model",
+                       model_,
+                       "--device",
+                       "host",
+                       "--points",
+                       points,
+                       "--iterations",
+                       "9",
+                       "--max-rows",
+                       "8",
+                       "--block-size",
+                       "4",
+                       "--mixed-buckets",
+                       "16",
+                       "--warmup",
+                       "2",
+                       "--bandwidth-bytes",
+                       "1MiB",
+                       "--json",
+                       File("own.json")});
   }
   std::vector<std::string> Arguments(const std::vector<std::string>& more) const {
     std::vector<std::string> all = {"profile", "--address", server_->address(), "--warmup", "2"};
@@ -43,9 +69,81 @@ class ProfiledServer : public BenchProgramTest {
   }
   json Written() const { return json::parse(ReadTextFile(File("profile.json"))); }
 
+  std::vector<std::string> more_flags_;
   std::string model_;
   std::unique_ptr<ServedProgram> server_;
 };
+
+// Of whoever reaches it.
+class AdministratedServer : public ProfiledServer {
+ protected:
+  AdministratedServer() { more_flags_ = {"--allow-administration"}; }
+};
+
+TEST_F(AdministratedServer, GivesTheReportOfAnEngineInTheProcess) {
+  const std::string points = "1@40,3@20..40,3@40+2x5,1x7";
+  Program program(
+      Arguments({"--points", points, "--iterations", "9", "--assert", "publish<10s", "--assert",
+                 "gap<10s", "--assert", "p99(wall,1@40)<10s", "--bandwidth-bytes", "1MiB", "--html",
+                 File("a.html"), "--trace", File("a.trace.json"), "--json", File("profile.json")}));
+  ASSERT_EQ(program.Wait(), 0) << program.stderr_text();
+  for (const char* told : {"profiled graphs", "best of 8 passes over 1.00 MiB", "stamped",
+                           "overhead p50", "bytes/s", "products", "'host' reports neither"})
+    EXPECT_THAT(program.stdout_text(), HasSubstr(told));
+  EXPECT_THAT(program.stderr_text(), Not(HasSubstr("without kernels")));
+  const json served = Written();
+  EXPECT_THAT(SchemaErrors(SchemaNamed("profile"), served), IsEmpty());
+  EXPECT_EQ(served["server"]["why_no_kernels"], nullptr);
+  EXPECT_EQ(served["server"]["profiled_graphs"]["graphs"], 3);
+  EXPECT_EQ(served["bandwidth"]["bytes"], 1 << 20);
+  EXPECT_GT(served["products"]["flops_per_s"]["best"], 0);
+  EXPECT_EQ(served["telemetry"]["source"], nullptr);
+  EXPECT_EQ(served["assertions"].size(), 4u + 1u + 1u);
+  ASSERT_EQ(ProfileOwn(points), 0);
+  const json own = json::parse(ReadTextFile(File("own.json")));
+  ASSERT_EQ(served["points"].size(), own["points"].size());
+  for (size_t i = 0; i < own["points"].size(); ++i) {
+    const json &ours = own["points"][i], &theirs = served["points"][i];
+    SCOPED_TRACE(ours["name"]);
+    // All that is told of an engine of our own is told here, and what was counted is the same.
+    for (const auto& [name, value] : ours.items()) EXPECT_TRUE(theirs.contains(name)) << name;
+    for (const char* same : {"name", "graph", "kernels", "mean_context", "mean_attended", "bytes",
+                             "flops", "padding_tokens", "attention_leaf"})
+      EXPECT_EQ(theirs[same], ours[same]) << same;
+    EXPECT_EQ(theirs["twin"]["kernels"], ours["twin"]["kernels"]);
+    EXPECT_EQ(theirs["timeline"]["op"], ours["timeline"]["op"]);
+    ASSERT_EQ(theirs["ops"].size(), ours["ops"].size());
+    for (size_t op = 0; op < ours["ops"].size(); ++op) {
+      for (const char* same :
+           {"op", "kernel", "shape", "calls", "read_bytes", "written_bytes", "flops"})
+        EXPECT_EQ(theirs["ops"][op][same], ours["ops"][op][same]) << ours["ops"][op]["op"];
+      EXPECT_EQ(theirs["ops"][op]["share_of_roof"].is_null(),
+                ours["ops"][op]["share_of_roof"].is_null());
+      EXPECT_EQ(theirs["ops"][op]["stamped_us"]["count"], 9);
+    }
+  }
+  EXPECT_THAT(ReadTextFile(File("a.trace.json")), HasSubstr("kernels: mean stamped times"));
+  // Both are told apart, and their kernels compared.
+  Program compared({"compare", File("own.json"), File("profile.json"), "--json", File("c.json")});
+  EXPECT_NE(compared.Wait(), 2) << compared.stderr_text();
+  const json comparison = json::parse(ReadTextFile(File("c.json")));
+  EXPECT_EQ(comparison["points"][0]["kernels"].size(), own["points"][0]["ops"].size());
+  Program report({"report", File("profile.json"), "--csv", File("b.csv"), "--markdown", "-"});
+  EXPECT_EQ(report.Wait(), 0) << report.stderr_text();
+  EXPECT_THAT(report.stdout_text(), HasSubstr("| wall p50 |"));
+  EXPECT_THAT(report.stdout_text(), HasSubstr("### Kernels of 1@40"));
+  EXPECT_THAT(ReadTextFile(File("b.csv")), HasSubstr(",publish,reprise_publish"));
+}
+
+TEST_F(AdministratedServer, BoundsNameKernelsThatThereAre) {
+  Program program(Arguments({"--points", "1@40", "--iterations", "2", "--assert", "nothing<1s"}));
+  EXPECT_EQ(program.Wait(), 2);
+  EXPECT_THAT(program.stderr_text(), HasSubstr("figure: got \"nothing\", allowed: replay, device"));
+  EXPECT_THAT(program.stderr_text(), HasSubstr("publish"));
+  Program broken(Arguments({"--points", "1@40", "--iterations", "2", "--assert", "publish<1ns"}));
+  EXPECT_EQ(broken.Wait(), 1);
+  EXPECT_THAT(broken.stderr_text(), HasSubstr("publish<1ns does not hold: "));
+}
 
 TEST_F(ProfiledServer, GivesTheSameReportAsFarAsThereAreNumbers) {
   Program program(
@@ -53,11 +151,15 @@ TEST_F(ProfiledServer, GivesTheSameReportAsFarAsThereAreNumbers) {
                  "p99(wall,1@40)<10s", "--html", File("a.html"), "--json", File("profile.json")}));
   ASSERT_EQ(program.Wait(), 0) << program.stderr_text();
   EXPECT_THAT(program.stdout_text(), StartsWith("model"));
-  EXPECT_THAT(program.stdout_text(), HasSubstr("a server tells none"));
+  EXPECT_THAT(program.stdout_text(), HasSubstr("not measured"));
+  EXPECT_THAT(program.stderr_text(), HasSubstr("warning: without kernels: "));
+  EXPECT_THAT(program.stderr_text(), HasSubstr("profile: this server has no administrators"));
   EXPECT_THAT(program.stdout_text(), HasSubstr("overhead p50"));
   const json profile = Written();
   EXPECT_THAT(SchemaErrors(SchemaNamed("profile"), profile), IsEmpty());
   EXPECT_EQ(profile["server"]["address"], server_->address());
+  EXPECT_THAT(profile["server"]["why_no_kernels"].get<std::string>(),
+              HasSubstr("profile: this server has no administrators"));
   EXPECT_EQ(profile["engine"]["model"]["architecture"], "llama");
   ASSERT_EQ(profile["points"].size(), 4u);
   const json& ragged = profile["points"][1];
@@ -94,28 +196,7 @@ TEST_F(ProfiledServer, FilesAreShownComparedAndSetBesideAnEnginesOwn) {
   Program same({"compare", File("profile.json"), File("profile.json")});
   EXPECT_EQ(same.Wait(), 0) << same.stderr_text();
   EXPECT_THAT(same.stdout_text(), HasSubstr("overhead"));
-  ASSERT_EQ(RunProgram({"profile",
-                        "--model",
-                        model_,
-                        "--device",
-                        "host",
-                        "--rows",
-                        "1",
-                        "--contexts",
-                        "40",
-                        "--iterations",
-                        "9",
-                        "--max-rows",
-                        "8",
-                        "--block-size",
-                        "4",
-                        "--warmup",
-                        "2",
-                        "--bandwidth-bytes",
-                        "1MiB",
-                        "--json",
-                        File("own.json")}),
-            0);
+  ASSERT_EQ(ProfileOwn("1@40"), 0);
   Program other({"compare", File("own.json"), File("profile.json")});
   EXPECT_NE(other.Wait(), 2) << other.stderr_text();  // which is faster is not the question
   EXPECT_THAT(other.stdout_text() + other.stderr_text(),
@@ -133,9 +214,11 @@ TEST_F(ProfiledServer, RefusesWhatDoesNotApplyAndWhatDoesNotFit) {
       {Arguments({"--kv-cache", "1MiB"}), 2, "--kv-cache: got it beside --address"},
       {Arguments({"--device", "host"}), 2, "--device: got it beside --address"},
       {Arguments({"--poison"}), 2, "--poison: got it beside --address"},
-      {Arguments({"--bandwidth-bytes", "1MiB"}), 2, "--bandwidth-bytes: got it beside --address"},
-      {Arguments({"--assert", "gap<1s"}), 2, "figure: got \"gap\", allowed: replay, device"},
-      {Arguments({"--assert", "publish<1s"}), 2, "figure: got \"publish\""},
+      {Arguments({"--cupti", "off"}), 2, "--cupti: got it beside --address"},
+      {Arguments({"--assert", "idle<1s"}), 2, "figure: got \"idle\", allowed: replay, device"},
+      {Arguments({"--points", "1@40", "--assert", "gap<1s"}), 1,
+       "--assert gap<1s: the server lets no step be stamped: "},
+      {Arguments({"--points", "1@40", "--assert", "publish<1s"}), 1, "has no administrators"},
       {Arguments({"--points", "8@40"}), 1, "8 rows of 40 tokens need 80 blocks of 4 tokens"},
       {Arguments({"--points", "9@40"}), 1, "rows: got 9, allowed: 1 to 8"},
       {Arguments({"--points", "1@257"}), 1, "context: got 257 tokens, allowed: 2 to 256"},

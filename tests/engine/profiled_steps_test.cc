@@ -222,6 +222,58 @@ TEST_P(ProfiledStepTest, WaitsForNoStepInFlight) {
               StatusIs(absl::StatusCode::kInvalidArgument, "size is 0"));
 }
 
+// As a server has it: submits and waits apart, and asks for the stamps of whatever step that was.
+TEST_P(ProfiledStepTest, SubmittedStepsTellTheirStampsAndGraphsCanBeDroppedAtAnyTime) {
+  const TestEngine tiny = MakeEngine();
+  const std::vector<std::vector<Token>> plain = Generate(*tiny.engine, 4);
+  EngineProfiler profiler(*tiny.engine);
+  EXPECT_TRUE(profiler.captured().empty());
+  EXPECT_OK(profiler.Drop());
+  StepStamps stamps;
+  EXPECT_THAT(profiler.ReadLastStamps(&stamps),
+              StatusIs(kFailedPrecondition, "got no profiled step"));
+  EngineDriver driver(*tiny.engine);
+  for (uint32_t row = 0; row < 3; ++row)
+    driver.Start({.row = row,
+                  .prompt = RandomPrompt(row, 5 + row),
+                  .sampling = {.temperature = 0.5f * static_cast<float>(row), .seed = row}},
+                 5);
+  const StepDraft draft{.continue_all = true};
+  const auto submit = [&]() -> absl::StatusOr<StepTicket> {
+    const DraftView view(draft, driver.session(), driver.sequence());
+    auto ticket = profiler.Submit(view.request());
+    if (ticket.ok()) driver.CountStep();
+    return ticket;
+  };
+  EXPECT_THAT(submit(), StatusIs(kFailedPrecondition, "'decode/4' has no profiled graph"));
+  ASSERT_OK(profiler.Capture(std::vector<uint32_t>{3}, std::vector<uint32_t>{5}));
+  const std::vector<ProfiledGraphInfo> graphs = profiler.captured();
+  ASSERT_EQ(graphs.size(), 2u);
+  EXPECT_EQ(graphs[0].captured.bucket.name, "profiled/4");
+  EXPECT_TRUE(graphs[0].decode);
+  EXPECT_EQ(graphs[0].captured.num_kernel_nodes, 2 * static_cast<int>(graphs[0].launches.size()));
+  EXPECT_EQ(graphs[1].captured.bucket.name, "profiled_mixed/16");
+  EXPECT_FALSE(graphs[1].decode);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK_AND_ASSIGN(const StepTicket ticket, submit());
+    EXPECT_THAT(submit(), StatusIs(kFailedPrecondition, "1 requests in flight"));
+    EXPECT_THAT(profiler.ReadLastStamps(&stamps),
+                StatusIs(kFailedPrecondition, "1 requests in flight"));
+    EXPECT_EQ(driver.Wait(ticket).report.graph, "profiled/4");
+    ASSERT_OK(profiler.ReadLastStamps(&stamps));
+    EXPECT_EQ(stamps.done_ns.size(), graphs[0].launches.size());
+    EXPECT_TRUE(std::is_sorted(stamps.done_ns.begin(), stamps.done_ns.end()));
+  }
+  // While one is in flight: it ends as it would.
+  ASSERT_OK_AND_ASSIGN(const StepTicket ticket, submit());
+  EXPECT_OK(profiler.Drop());
+  EXPECT_TRUE(profiler.captured().empty());
+  EXPECT_EQ(driver.Wait(ticket).report.graph, "profiled/4");
+  EXPECT_THAT(profiler.ReadLastStamps(&stamps), StatusIs(kFailedPrecondition, "no profiled graph"));
+  EXPECT_EQ(driver.Step(draft).report.graph, "decode/4");
+  for (uint32_t row = 0; row < 3; ++row) EXPECT_EQ(driver.tokens(row), plain[row]);
+}
+
 // A step without padding is the same step: rows, tokens, and the bits that a plain one gives.
 TEST_P(ProfiledStepTest, UnpaddedGraphsAreOfExactlyTheStepsSize) {
   const TestEngine tiny = MakeEngine();

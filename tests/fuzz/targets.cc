@@ -131,7 +131,7 @@ bool TakeUnaryMessage(std::string_view bytes) {
   const auto which = static_cast<unsigned char>(bytes[0]);
   bytes.remove_prefix(1);
   const auto read = [bytes](auto message) { return ReadMessage(bytes, &message); };
-  switch (which % 14) {
+  switch (which % 16) {
     case 0:
       return read(v1::AllocateRequest());
     case 1:
@@ -158,6 +158,10 @@ bool TakeUnaryMessage(std::string_view bytes) {
       return read(v1::SwapOutStateRequest());
     case 12:
       return read(v1::FreeSwappedRequest());
+    case 13:
+      return read(v1::StartProfileRequest());
+    case 14:
+      return read(v1::ReadTelemetryRequest());
     default:
       return read(v1::EvictSessionRequest());
   }

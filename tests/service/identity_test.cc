@@ -135,6 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
         Unary("ReleaseBlocks", Role::kStep), Unary("SetAttentionTree", Role::kAdminister),
         Unary("ListSessions", Role::kAdminister), Unary("EvictSession", Role::kAdminister),
         Unary("ReloadFiles", Role::kAdminister), Unary("SetBuckets", Role::kAdminister),
+        Unary("StartProfile", Role::kAdminister), Unary("ReadTelemetry", Role::kAdminister),
         Unary("SwapOutState", Role::kStep), Call{"StepStream", Role::kStep, OpenStream},
         Call{"Reflection", Role::kObserve,
              Reflect<grpc::reflection::v1::ServerReflection,

@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/device_telemetry.h"
 #include "tests/testing/status_codes.h"
 #include "tests/testing/status_matchers.h"
 #include "tools/profile/bandwidth.h"
@@ -17,7 +18,6 @@
 #include "tools/profile/products.h"
 #include "tools/profile/profiler.h"
 #include "tools/profile/report.h"
-#include "tools/profile/telemetry.h"
 
 namespace reprise::tools {
 namespace {
@@ -475,7 +475,8 @@ TEST(StampCost, IsMeasuredOnTheHost) {
 }
 
 using ::reprise::testing::kUnavailable;
-const TelemetryLibraries kFake = {.nvml = REPRISE_FAKE_DRIVER, .cuda = REPRISE_FAKE_DRIVER};
+const runtime::TelemetryLibraries kFake = {.nvml = REPRISE_FAKE_DRIVER,
+                                           .cuda = REPRISE_FAKE_DRIVER};
 
 TEST(Telemetry, ReadsClockAndPowerOfTheRightDevice) {
   void* fake = dlopen(REPRISE_FAKE_DRIVER, RTLD_NOW);
@@ -484,10 +485,10 @@ TEST(Telemetry, ReadsClockAndPowerOfTheRightDevice) {
   {
     ASSERT_OK_AND_ASSIGN(
         const auto telemetry,
-        Telemetry::Open(
+        runtime::DeviceTelemetry::Open(
             {.kind = runtime::DeviceKind::kCuda, .name = "", .driver = "", .ordinal = 1}, kFake));
     EXPECT_EQ(telemetry->source(), "nvml");
-    const TelemetrySample sample = telemetry->Read();
+    const runtime::TelemetrySample sample = telemetry->Read();
     EXPECT_EQ(sample.sm_clock_mhz, 1980);
     EXPECT_EQ(sample.memory_clock_mhz, std::nullopt);
     EXPECT_EQ(sample.power_w, 512.5);
@@ -499,17 +500,21 @@ TEST(Telemetry, ReadsClockAndPowerOfTheRightDevice) {
 
 TEST(Telemetry, SaysWhyThereIsNone) {
   runtime::DeviceProperties device;
-  EXPECT_THAT(Telemetry::Open(device), StatusIs(absl::StatusCode::kUnimplemented, "'host'"));
+  EXPECT_THAT(runtime::DeviceTelemetry::Open(device),
+              StatusIs(absl::StatusCode::kUnimplemented, "'host'"));
   device.kind = runtime::DeviceKind::kCuda;
-  EXPECT_THAT(Telemetry::Open(device, {.nvml = "/no/such/nvml.so", .cuda = ""}),
+  EXPECT_THAT(runtime::DeviceTelemetry::Open(device, {.nvml = "/no/such/nvml.so", .cuda = ""}),
               StatusIs(kUnavailable, "cannot open /no/such/nvml.so"));
-  EXPECT_THAT(Telemetry::Open(device, {.nvml = REPRISE_FAKE_DRIVER, .cuda = "/no/such/cuda.so"}),
+  EXPECT_THAT(runtime::DeviceTelemetry::Open(
+                  device, {.nvml = REPRISE_FAKE_DRIVER, .cuda = "/no/such/cuda.so"}),
               StatusIs(kUnavailable, "cannot open /no/such/cuda.so"));
-  EXPECT_THAT(Telemetry::Open(device, {.nvml = "libm.so.6", .cuda = REPRISE_FAKE_DRIVER}),
-              StatusIs(kUnavailable, "has no function nvmlInit_v2"));
-  EXPECT_THAT(Telemetry::Open(device, kFake), StatusIs(kUnavailable, "Not Found (6)"));
+  EXPECT_THAT(
+      runtime::DeviceTelemetry::Open(device, {.nvml = "libm.so.6", .cuda = REPRISE_FAKE_DRIVER}),
+      StatusIs(kUnavailable, "has no function nvmlInit_v2"));
+  EXPECT_THAT(runtime::DeviceTelemetry::Open(device, kFake),
+              StatusIs(kUnavailable, "Not Found (6)"));
   device.ordinal = 2;
-  EXPECT_THAT(Telemetry::Open(device, kFake), StatusIs(kUnavailable, "device 2"));
+  EXPECT_THAT(runtime::DeviceTelemetry::Open(device, kFake), StatusIs(kUnavailable, "device 2"));
 }
 
 }  // namespace

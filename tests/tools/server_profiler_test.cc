@@ -3,12 +3,14 @@
 // about the contract, and what becomes of its answers; their report.
 #include "tools/profile/server_profiler.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "models/config/model_presets.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/tools/fake_step_server.h"
 #include "tools/profile/assertion.h"
@@ -41,7 +43,11 @@ ServerInfo Server() {
 class TimedChannel : public StepChannel {
  public:
   explicit TimedChannel(FakeStepServer* server) : server_(server) {}
-  absl::Status Submit(const PlannedStep& step) override { return server_->Submit(step); }
+  absl::Status Submit(const PlannedStep& step) override {
+    stamped_ = step.stamped;
+    num_stamped += step.stamped ? 1 : 0;
+    return server_->Submit(step);
+  }
   absl::Status Receive(StepOutcome* outcome) override {
     const absl::Status status = server_->Receive(outcome);
     outcome->ledger = {.validate_ns = 10,
@@ -56,21 +62,49 @@ class TimedChannel : public StepChannel {
     outcome->report.other_rows = outcome->rows.empty() ? 0 : other_rows;
     outcome->report.attention_tree = 3;
     outcome->report.attention_leaf = 1;
+    outcome->stamps_done_ns.clear();
+    if (stamped_) {
+      outcome->report.graph = "profiled";
+      outcome->stamps_begin_ns = 100;
+      outcome->stamps_done_ns = stamps;
+    }
     return status;
   }
   uint32_t other_rows = 0;
+  uint32_t num_stamped = 0;
+  std::vector<uint64_t> stamps = {130, 150, 210};  // of a stamped step
 
  private:
+  bool stamped_ = false;
   FakeStepServer* server_;
 };
+
+// Graphs of three launches, of a model of two layers with a window of 30 in one of them.
+ServerStamps Stamps() {
+  ServerStamps stamps;
+  stamps.spec = *models::PresetSpec("gemma-2-9b");
+  stamps.spec.num_layers = 2;
+  stamps.spec.slides = {true, false};
+  stamps.spec.sliding_window = 30;
+  const auto launch = [](const char* op) {
+    return graphs::ProfiledLaunch{.kernel = std::string("reprise_") + op, .op = op, .shape = ""};
+  };
+  const std::vector<graphs::ProfiledLaunch> launches = {launch("fetch"), launch("rms_norm"),
+                                                        launch("rms_norm")};
+  stamps.graphs["profiled"] = {
+      .num_kernel_nodes = 6, .capacity = 8, .decode = true, .launches = launches};
+  return stamps;
+}
 
 class ServerProfile : public ::testing::Test {
  protected:
   absl::Status Measure(const StepPoint& point, const ProfileOptions& options = {
                                                    .iterations = 20, .warmup = 3, .rounds = 2}) {
-    ServerProfiler profiler(&session_, {.num_kernels = {{"decode", 12}, {"mixed", 14}},
-                                        .attention_tree = 3,
-                                        .batch_leaves = {"none", "small"}});
+    ServerProfiler profiler(&session_,
+                            {.num_kernels = {{"decode", 12}, {"mixed", 14}},
+                             .attention_tree = 3,
+                             .batch_leaves = {"none", "small"}},
+                            stamps_ ? &*stamps_ : nullptr);
     profile_.rows = point.rows;
     profile_.context = point.context;
     profile_.prompts = point.prompts;
@@ -90,6 +124,7 @@ class ServerProfile : public ::testing::Test {
   FakeStepServer server_{Server()};
   TimedChannel channel_{&server_};
   StepSession session_{&channel_, &server_, Server()};
+  std::optional<ServerStamps> stamps_;
   PointProfile profile_;
   uint32_t told_ = 0;
 };
@@ -168,9 +203,87 @@ TEST_F(ServerProfile, CountsStepsThatRanWithOthers) {
             "not those of the point");
 }
 
+TEST_F(ServerProfile, StampsStepsInTurnWithPlainOnes) {
+  stamps_ = Stamps();
+  int reads = 0;
+  stamps_->read_telemetry = [&reads]() -> absl::StatusOr<runtime::TelemetrySample> {
+    ++reads;
+    return runtime::TelemetrySample{
+        .sm_clock_mhz = 1500, .memory_clock_mhz = std::nullopt, .power_w = 100.0 * reads};
+  };
+  ASSERT_OK(Measure({.rows = 3, .context = 50}));
+  EXPECT_THAT(server_.violations, IsEmpty());
+  EXPECT_EQ(server_.num_held_blocks(), 0u);
+  EXPECT_EQ(told_, 40u);
+  EXPECT_EQ(channel_.num_stamped, 20u);
+  EXPECT_TRUE(profile_.has_stamps());
+  EXPECT_EQ(profile_.plain.replay_ns.count(), 20u);
+  EXPECT_EQ(profile_.wall_ns.count(), 20u);
+  EXPECT_THAT(profile_.profiled.replay_ns.values(), Each(1500));
+  EXPECT_EQ(profile_.profiled.replay_ns.count(), 20u);
+  EXPECT_EQ(profile_.graph, "decode");
+  EXPECT_EQ(profile_.num_profiled_kernels, 6);
+  ASSERT_EQ(profile_.kernels.ops().size(), 2u);
+  EXPECT_EQ(profile_.kernels.ops()[1].count, 2u);
+  EXPECT_THAT(profile_.kernels.ops()[0].stamped_ns.values(), Each(30));
+  EXPECT_THAT(profile_.kernels.ops()[1].stamped_ns.values(), Each(80));
+  // 41 to 50 tokens, of which the layer that slides sees 30.
+  EXPECT_DOUBLE_EQ(profile_.mean_context, 45.5);
+  EXPECT_DOUBLE_EQ(profile_.mean_attended, (45.5 + 30) / 2);
+  EXPECT_DOUBLE_EQ(profile_.attended_pairs, 3 * (45.5 + 30) / 2);
+  EXPECT_GT(profile_.bytes.total(), 0u);
+  // Once a window of plain steps.
+  EXPECT_EQ(reads, 2);
+  EXPECT_EQ(profile_.power_w.Mean(), 150);
+  EXPECT_TRUE(profile_.memory_clock_mhz.empty());
+  EXPECT_DOUBLE_EQ(*profile_.EnergyJ(), 150 * 1500e-9);
+}
+
+TEST_F(ServerProfile, RefusesStampsThatAreOfNoGraph) {
+  stamps_ = Stamps();
+  channel_.stamps = {130};
+  EXPECT_THAT(Measure({.rows = 3, .context = 50}),
+              StatusIs(absl::StatusCode::kInternal, "got 1 stamps of the graph \"profiled\""));
+  EXPECT_THAT(stamps_->LaunchesOf({.rows = 9, .context = 50}),
+              StatusIs(absl::StatusCode::kNotFound, "got none for 9@50"));
+  EXPECT_OK(stamps_->LaunchesOf({.rows = 8, .context = 50}).status());
+}
+
+TEST_F(ServerProfile, ReportIsThatOfAnEngineWithTheWireBeside) {
+  stamps_ = Stamps();
+  ASSERT_OK(Measure({.rows = 3, .context = 50}));
+  ProfileContext context;
+  context.model = "tiny";
+  context.server = "unix:/tmp/a.sock, version 1.2.3";
+  context.spec = stamps_->spec;
+  context.profiled_graphs = "1, 3.00 MiB of the server's device, captured in 2 ms";
+  context.why_no_bandwidth = "no memory for it";
+  context.why_no_products = "nor for products";
+  context.stamp_cost_ns.Add(10);
+  const std::string header = ProfileHeader(context);
+  for (const char* told : {"3.00 MiB of the server's", "no memory for it", "nor for products"})
+    EXPECT_THAT(header, HasSubstr(told));
+  const std::string text = PointText(profile_, context);
+  for (const char* told : {"wall from", "replay from", "rms_norm", "10 ns a stamp"})
+    EXPECT_THAT(text, HasSubstr(told));
+  const std::string points = PointsText({profile_}, context);
+  for (const char* told : {"overhead p50", "bytes/s", "KV read"})
+    EXPECT_THAT(points, HasSubstr(told));
+  const nlohmann::json json = PointToJson(profile_, context);
+  EXPECT_EQ(json["ops"][1]["net_us"], 0.06);
+  EXPECT_EQ(json["timeline"]["op"], nlohmann::json({0, 1, 1}));
+  EXPECT_GT(json["bytes"]["total"], 0);
+  EXPECT_EQ(json["share_of_read_bandwidth"], nullptr);
+  EXPECT_EQ(json["share_of_product_rate"], nullptr);
+  EXPECT_EQ(json["ops"][1]["share_of_roof"], nullptr);
+  EXPECT_EQ(json["plain"]["wall_us"]["p50"], 2.5);
+  EXPECT_EQ(json["shared_steps"], 0);
+}
+
 TEST_F(ServerProfile, ReportTellsWhatThereIsAndNothingElse) {
   ASSERT_OK(Measure({.rows = 3, .context = 50}));
   ProfileContext context;
+  context.why_no_stamps = "nobody may";
   context.model = "tiny";
   context.device = "cuda, a GPU";
   context.server = "unix:/tmp/a.sock, version 1.2.3";
@@ -207,11 +320,16 @@ TEST_F(ServerProfile, BoundsAreOfWhatAServerTells) {
   EXPECT_EQ(value_of("overhead<1s"), 1500);
   EXPECT_EQ(value_of("outside<1s"), 500);
   for (const char* text : {"gap<1s", "publish<1s"}) {
-    EXPECT_THAT(CheckServerSubject(*ParseAssertion(text)),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         "allowed: replay, device, launch, outside, wall, overhead, which a server "
-                         "tells"));
+    EXPECT_OK(CheckServerSubject(*ParseAssertion(text)));
+    EXPECT_TRUE(NeedsStamps(*ParseAssertion(text)));
   }
+  EXPECT_FALSE(NeedsStamps(*ParseAssertion("wall<1s")));
+  EXPECT_THAT(CheckServerSubject(*ParseAssertion("idle<1s")),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "allowed: replay, device, launch, outside, wall, overhead, gap, a kernel"));
+  EXPECT_OK(CheckKernel(*ParseAssertion("wall<1s"), {"publish"}, /*is_server=*/true));
+  EXPECT_THAT(CheckKernel(*ParseAssertion("fetch<1s"), {"publish"}, /*is_server=*/true),
+              StatusIs(absl::StatusCode::kInvalidArgument, "overhead, gap; a kernel: publish"));
   EXPECT_THAT(CheckKernel(*ParseAssertion("wall<1s"), {"publish"}),
               StatusIs(absl::StatusCode::kInvalidArgument, "figure: got \"wall\""));
 }

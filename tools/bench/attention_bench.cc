@@ -284,7 +284,8 @@ absl::Status AttentionBench::Measure(size_t cell, const MeasuredReplays& measure
   return absl::OkStatus();
 }
 
-absl::Status AttentionBench::SustainOne(const GraphKey& key, double seconds, Telemetry* telemetry,
+absl::Status AttentionBench::SustainOne(const GraphKey& key, double seconds,
+                                        runtime::DeviceTelemetry* telemetry,
                                         const MeasuredReplays& measured, SubjectTimes* times) {
   REPRISE_ASSIGN_OR_RETURN(const double call_ns, Replay(key));
   const auto batch = static_cast<uint32_t>(
@@ -294,7 +295,7 @@ absl::Status AttentionBench::SustainOne(const GraphKey& key, double seconds, Tel
   do {
     for (uint32_t i = 0; i < batch; ++i) REPRISE_RETURN_IF_ERROR(Start(key));
     if (telemetry != nullptr) {  // while the device is busy
-      const TelemetrySample sample = telemetry->Read();
+      const runtime::TelemetrySample sample = telemetry->Read();
       if (sample.sm_clock_mhz) sustained.sm_clock_mhz.Add(*sample.sm_clock_mhz);
       if (sample.memory_clock_mhz) sustained.memory_clock_mhz.Add(*sample.memory_clock_mhz);
       if (sample.power_w) sustained.power_w.Add(*sample.power_w);
@@ -308,7 +309,8 @@ absl::Status AttentionBench::SustainOne(const GraphKey& key, double seconds, Tel
   return absl::OkStatus();
 }
 
-absl::Status AttentionBench::Sustain(size_t cell, double seconds, Telemetry* telemetry,
+absl::Status AttentionBench::Sustain(size_t cell, double seconds,
+                                     runtime::DeviceTelemetry* telemetry,
                                      const MeasuredReplays& measured, CellTimes* times) {
   CellTimes next = *times;
   REPRISE_RETURN_IF_ERROR(Load(cell, &next));

@@ -18,12 +18,12 @@
 #include "engine/attention_tree_text.h"
 #include "kernels/kernel_set.h"
 #include "runtime/device.h"
+#include "runtime/device_telemetry.h"
 #include "tools/bench/attention_buffers.h"
 #include "tools/bench/batches.h"
 #include "tools/bench/candidates.h"
 #include "tools/bench/reference_check.h"
 #include "tools/bench/replays.h"
-#include "tools/profile/telemetry.h"
 #include "tools/samples.h"
 
 namespace reprise::tools {
@@ -110,7 +110,7 @@ class AttentionBench {
   absl::Status Measure(size_t cell, const MeasuredReplays& measured, CellTimes* times);
   // Floor and candidates, `seconds` each. `telemetry`: nullptr where there is none. `measured` is
   // told of 0 replays. After an error `times` is as it was.
-  absl::Status Sustain(size_t cell, double seconds, Telemetry* telemetry,
+  absl::Status Sustain(size_t cell, double seconds, runtime::DeviceTelemetry* telemetry,
                        const MeasuredReplays& measured, CellTimes* times);
 
   // Loads a cell, and finds out how many calls a replay of it should have.
@@ -169,7 +169,7 @@ class AttentionBench {
   // The same of what was replayed last; waits for it.
   absl::StatusOr<double> ReadStamps(const GraphKey& key);
   absl::Status ReplayAll(const GraphKey& key, CellTimes* round);
-  absl::Status SustainOne(const GraphKey& key, double seconds, Telemetry* telemetry,
+  absl::Status SustainOne(const GraphKey& key, double seconds, runtime::DeviceTelemetry* telemetry,
                           const MeasuredReplays& measured, SubjectTimes* times);
 
   const AttentionShape shape_;

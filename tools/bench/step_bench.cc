@@ -42,9 +42,9 @@ int KernelsOf(const engine::EngineInfo& info, const std::string& graph) {
   return 0;
 }
 
-void ReadTelemetry(Telemetry* telemetry, SustainedSteps* sustained) {
+void ReadTelemetry(runtime::DeviceTelemetry* telemetry, SustainedSteps* sustained) {
   if (telemetry == nullptr) return;
-  const TelemetrySample sample = telemetry->Read();
+  const runtime::TelemetrySample sample = telemetry->Read();
   if (sample.sm_clock_mhz) sustained->sm_clock_mhz.Add(*sample.sm_clock_mhz);
   if (sample.memory_clock_mhz) sustained->memory_clock_mhz.Add(*sample.memory_clock_mhz);
   if (sample.power_w) sustained->power_w.Add(*sample.power_w);

@@ -15,9 +15,9 @@
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
 #include "models/step_bytes.h"
+#include "runtime/device_telemetry.h"
 #include "tools/bench/replays.h"
 #include "tools/profile/step_points.h"
-#include "tools/profile/telemetry.h"
 #include "tools/samples.h"
 
 namespace reprise::tools {
@@ -92,7 +92,8 @@ class StepBench {
  public:
   // `engine`: made with a random KV cache; must outlive the bench, as `telemetry` must, nullptr
   // where there is none.
-  StepBench(engine::DecodeEngine* engine, Telemetry* telemetry, const StepBenchOptions& options)
+  StepBench(engine::DecodeEngine* engine, runtime::DeviceTelemetry* telemetry,
+            const StepBenchOptions& options)
       : engine_(*engine), telemetry_(telemetry), options_(options) {}
 
   const StepBenchOptions& options() const { return options_; }
@@ -110,7 +111,7 @@ class StepBench {
                                             const ContextSums& contexts) const;
 
   engine::DecodeEngine& engine_;
-  Telemetry* const telemetry_;
+  runtime::DeviceTelemetry* const telemetry_;
   const StepBenchOptions options_;
 };
 

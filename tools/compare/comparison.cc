@@ -121,7 +121,7 @@ ComparedPoint ComparePoint(const MeasuredPoint& a, const MeasuredPoint& b, bool 
     series.us = Compare(of_a->us, of_b.us, Statistic::kMedian, options.confidence);
     series.verdict = VerdictOf(series.us);
   }
-  // A profile of a server has none to compare with.
+  // A profile of a server may have none to compare with.
   if (has_samples && !a.kernels.empty() && !b.kernels.empty())
     point.kernels = CompareKernels(a, b, options.confidence, point.series.front().us.a);
   return point;

@@ -113,7 +113,7 @@ absl::StatusOr<MeasuredKernel> ReadKernel(const Item& item, bool has_samples) {
   return kernel;
 }
 
-// `has_kernels`: as an engine's own profile has, and one of a server has not.
+// `has_kernels`: as an engine's own profile has, and one of a server that let its client.
 absl::StatusOr<MeasuredPoint> ReadProfilePoint(const Item& item, bool has_samples,
                                                bool has_kernels) {
   const JsonFields fields(*item.json, item.path);
@@ -162,6 +162,12 @@ bool IsOfServer(const Json& json) {
   return server != json.end() && server->is_object();
 }
 
+// A server may tell none.
+bool HasKernels(const Json& point) {
+  const auto ops = point.find("ops");
+  return ops != point.end() && ops->is_array() && !ops->empty();
+}
+
 absl::Status ReadProfile(const Json& json, const std::string& prefix, MeasuredRun* run) {
   REPRISE_ASSIGN_OR_RETURN(const std::vector<Item> points, ObjectsIn(json, "points", prefix));
   if (!points[0].json->contains("samples_ns") && !points[0].json->contains("round_replay_us")) {
@@ -171,8 +177,9 @@ absl::Status ReadProfile(const Json& json, const std::string& prefix, MeasuredRu
   }
   run->has_samples = points[0].json->contains("samples_ns");
   for (const Item& item : points) {
-    REPRISE_ASSIGN_OR_RETURN(MeasuredPoint point,
-                             ReadProfilePoint(item, run->has_samples, !IsOfServer(json)));
+    REPRISE_ASSIGN_OR_RETURN(
+        MeasuredPoint point,
+        ReadProfilePoint(item, run->has_samples, !IsOfServer(json) || HasKernels(*item.json)));
     run->points.push_back(std::move(point));
   }
   return absl::OkStatus();

@@ -26,8 +26,8 @@ constexpr std::string_view kGap = "gap";
 constexpr std::string_view kIdle = "idle";  // between kernels, as traced
 constexpr std::array<std::string_view, 6> kSubjects = {"replay",  "device", "launch",
                                                        "outside", kGap,     kIdle};
-constexpr std::array<std::string_view, 6> kServerSubjects = {"replay",  "device", "launch",
-                                                             "outside", "wall",   "overhead"};
+constexpr std::array<std::string_view, 7> kServerSubjects = {
+    "replay", "device", "launch", "outside", "wall", "overhead", kGap};
 
 constexpr char kForm[] =
     "FIGURE<DURATION or FIGURE<=DURATION, such as \"p99(32@512)<5ms\", \"gap<10us\", "
@@ -172,11 +172,14 @@ absl::Status CheckPoint(const Assertion& assertion, std::span<const StepPoint> p
                 absl::StrCat(absl::StrJoin(names, ", "), ", which are measured"));
 }
 
-absl::Status CheckKernel(const Assertion& assertion, const std::vector<std::string>& kernels) {
-  if (IsOneOf(assertion.subject, kSubjects) ||
+absl::Status CheckKernel(const Assertion& assertion, const std::vector<std::string>& kernels,
+                         bool is_server) {
+  const std::span<const std::string_view> known =
+      is_server ? std::span<const std::string_view>(kServerSubjects) : kSubjects;
+  if (IsOneOf(assertion.subject, known) ||
       std::find(kernels.begin(), kernels.end(), assertion.subject) != kernels.end())
     return absl::OkStatus();
-  std::vector<std::string> subjects(kSubjects.begin(), kSubjects.end());
+  const std::vector<std::string> subjects(known.begin(), known.end());
   return Refuse(
       absl::StrCat("--assert ", assertion.text, ": figure"), assertion.subject,
       absl::StrCat(absl::StrJoin(subjects, ", "), "; a kernel: ", absl::StrJoin(kernels, ", "),
@@ -189,11 +192,14 @@ bool NeedsTraces(std::span<const Assertion> assertions) {
 }
 
 absl::Status CheckServerSubject(const Assertion& assertion) {
-  if (IsOneOf(assertion.subject, kServerSubjects)) return absl::OkStatus();
+  if (assertion.subject != kIdle) return absl::OkStatus();
   const std::vector<std::string> subjects(kServerSubjects.begin(), kServerSubjects.end());
   return Refuse(absl::StrCat("--assert ", assertion.text, ": figure"), assertion.subject,
-                absl::StrCat(absl::StrJoin(subjects, ", "), ", which a server tells; each in ",
-                             StatisticNames(), "(...)"));
+                absl::StrCat(absl::StrJoin(subjects, ", "), ", a kernel: a server traces none"));
+}
+
+bool NeedsStamps(const Assertion& assertion) {
+  return assertion.subject == kGap || IsKernel(assertion.subject);
 }
 
 std::vector<AssertedValue> Evaluate(std::span<const Assertion> assertions,

@@ -35,13 +35,19 @@ absl::StatusOr<Assertion> ParseAssertion(std::string_view text);
 
 // Whether its point is among those that are measured. Errors: InvalidArgument lists these.
 absl::Status CheckPoint(const Assertion& assertion, std::span<const StepPoint> points);
-// Whether its subject is a figure of every profile of an engine in this process, or one of
-// `kernels`, named as in tables. Errors: InvalidArgument lists what there is.
-absl::Status CheckKernel(const Assertion& assertion, const std::vector<std::string>& kernels);
+// Whether its subject is a figure of every profile of an engine in this process, or of a server's
+// (`is_server`), or one of `kernels`, named as in tables. Errors: InvalidArgument lists what there
+// is.
+absl::Status CheckKernel(const Assertion& assertion, const std::vector<std::string>& kernels,
+                         bool is_server = false);
 // Whether any is of traced kernels (profiler.h), without which it would hold of nothing.
 bool NeedsTraces(std::span<const Assertion> assertions);
-// Whether its subject is a figure of every profile of a server. Errors: likewise.
+// Whether its subject can be a figure of a profile of a server, which traces no kernels. Errors:
+// likewise.
 absl::Status CheckServerSubject(const Assertion& assertion);
+// Whether it is of stamped steps, a kernel or what a stamp costs, without which it would hold of
+// nothing.
+bool NeedsStamps(const Assertion& assertion);
 
 // What became of an assertion at one point, or of the whole run.
 struct AssertedValue {

@@ -33,15 +33,11 @@ uint64_t DefaultBandwidthBytes(const runtime::DeviceProperties& device);
 // Of either kind, where nothing else is asked for.
 inline constexpr uint32_t kBandwidthPasses = 8;
 
-// Runs one pass to warm up and `passes` measured ones of either kind over `bytes` of fresh memory,
-// rounded down to a multiple of 256 KiB. Takes a stream of its own; the device should have nothing
-// else to do. Errors: InvalidArgument on less than that, more than 1 TiB, or no pass;
-// ResourceExhausted names the bytes; the device's.
+// See engine/device_rates.h.
 absl::StatusOr<Bandwidth> MeasureBandwidth(runtime::Device& device, uint64_t bytes,
                                            uint32_t passes);
 
-// What a stamp behind a kernel adds to a graph's time, nanoseconds, by replay of a graph of stamps
-// alone: from one to the next, the gap between two kernels included. Errors: the device's.
+// Likewise: nanoseconds, by replay.
 absl::StatusOr<Samples> MeasureStampCost(runtime::Device& device);
 
 }  // namespace reprise::tools

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "runtime/shared_library.h"
 #include "runtime/status_macros.h"
-#include "tools/profile/shared_library.h"
 
 namespace reprise::tools {
 namespace {
@@ -54,7 +54,7 @@ struct Cupti {
   int (*get_num_dropped)(Context, uint32_t, size_t*) = nullptr;
 };
 
-absl::Status FindAll(const SharedLibrary& library, Cupti* cupti) {
+absl::Status FindAll(const runtime::SharedLibrary& library, Cupti* cupti) {
   REPRISE_RETURN_IF_ERROR(library.Find("cuptiGetVersion", &cupti->get_version));
   REPRISE_RETURN_IF_ERROR(library.Find("cuptiGetResultString", &cupti->get_result_string));
   REPRISE_RETURN_IF_ERROR(
@@ -121,7 +121,7 @@ void TakeBuffer(Context context, uint32_t stream, uint8_t* buffer, size_t, size_
 
 class CuptiTracer final : public KernelTracer {
  public:
-  CuptiTracer(SharedLibrary library, Cupti cupti, uint32_t version)
+  CuptiTracer(runtime::SharedLibrary library, Cupti cupti, uint32_t version)
       : library_(std::move(library)), cupti_(cupti), version_(version) {}
   ~CuptiTracer() override {
     if (tracing_) Stop().IgnoreError();
@@ -176,17 +176,18 @@ class CuptiTracer final : public KernelTracer {
     return absl::UnavailableError(absl::StrCat(call, ": ", text, " (", error, ")"));
   }
 
-  SharedLibrary library_;
+  runtime::SharedLibrary library_;
   const Cupti cupti_;
   const uint32_t version_;
   bool registered_ = false;
   bool tracing_ = false;
 };
 
-absl::StatusOr<SharedLibrary> OpenFirst(const std::vector<std::string>& names) {
-  absl::StatusOr<SharedLibrary> library = absl::InvalidArgumentError("no library is named");
+absl::StatusOr<runtime::SharedLibrary> OpenFirst(const std::vector<std::string>& names) {
+  absl::StatusOr<runtime::SharedLibrary> library =
+      absl::InvalidArgumentError("no library is named");
   for (const std::string& name : names) {
-    library = SharedLibrary::Open(name, SharedLibrary::Unload::kNever);
+    library = runtime::SharedLibrary::Open(name, runtime::SharedLibrary::Unload::kNever);
     if (library.ok()) return library;
   }
   if (names.size() < 2) return library;
@@ -208,7 +209,7 @@ absl::StatusOr<std::unique_ptr<KernelTracer>> KernelTracer::Open(
                                                  std::string(runtime::NameOf(device.kind)),
                                                  "' has nothing that traces kernels"));
   }
-  REPRISE_ASSIGN_OR_RETURN(SharedLibrary library, OpenFirst(libraries));
+  REPRISE_ASSIGN_OR_RETURN(runtime::SharedLibrary library, OpenFirst(libraries));
   Cupti cupti;
   REPRISE_RETURN_IF_ERROR(FindAll(library, &cupti));
   uint32_t version = 0;

@@ -22,9 +22,7 @@ struct ProductRate {
   double best() const { return flops_per_s.Percentile(100); }
 };
 
-// One pass to warm up and at most `passes` measured ones. Takes a stream and memory of its own,
-// with matrix units 320 MiB and what partial sums need; the device should have nothing else to do.
-// Errors: ResourceExhausted names the bytes; the device's.
+// See engine/product_rate.h.
 absl::StatusOr<ProductRate> MeasureProducts(runtime::Device& device, runtime::DType dtype,
                                             uint32_t passes);
 

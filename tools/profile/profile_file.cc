@@ -40,14 +40,15 @@ constexpr Need kOfProfile[] = {{"/engine/model/name", Kind::kText},
                                {"/engine/device/name", Kind::kText},
                                {"/engine/device/kind", Kind::kText},
                                {"/points", Kind::kArray}};
-// Of an engine in the process that measured, as are kernels; a server tells none of it.
+// Of an engine in the process that measured; a server may tell none of it.
 constexpr Need kOfOwnProfile[] = {{"/bandwidth/read_bytes_per_s/best", Kind::kNumber}};
-constexpr Need kOfOwnPoint[] = {{"/bytes_per_s", Kind::kNumber},
-                                {"/bytes/kv_read", Kind::kNumber},
-                                {"/bytes/total", Kind::kNumber},
-                                {"/twin/skew", Kind::kNumber},
-                                {"/share_of_read_bandwidth", Kind::kNumber},
-                                {"/ops", Kind::kArray}};
+constexpr Need kOfOwnPoint[] = {{"/share_of_read_bandwidth", Kind::kNumber}};
+// Where steps were stamped.
+constexpr Need kOfStamped[] = {{"/bytes_per_s", Kind::kNumber},
+                               {"/bytes/kv_read", Kind::kNumber},
+                               {"/bytes/total", Kind::kNumber},
+                               {"/twin/skew", Kind::kNumber},
+                               {"/ops", Kind::kArray}};
 constexpr Need kOfServerPoint[] = {
     {"/plain/wall_us/p50", Kind::kNumber},     {"/plain/wall_us/p90", Kind::kNumber},
     {"/plain/wall_us/p99", Kind::kNumber},     {"/plain/wall_us/mean", Kind::kNumber},
@@ -161,14 +162,22 @@ bool IsOfServer(const json& profile) {
   return server != profile.end() && server->is_object();
 }
 
+// A server need not let its client stamp steps.
+bool HasStamps(const json& point) {
+  const auto twin = point.find("twin");
+  return twin != point.end() && twin->is_object();
+}
+
 absl::Status CheckPoint(const json& point, bool is_of_server, const std::string& path) {
   if (!point.is_object()) return Refuse(path, &point, "an object");
   REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfPoint, path + "."));
   if (is_of_server) {
     REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfServerPoint, path + "."));
-    return CheckSamples(point, path + ".");
+    if (!HasStamps(point)) return CheckSamples(point, path + ".");
+  } else {
+    REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfOwnPoint, path + "."));
   }
-  REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfOwnPoint, path + "."));
+  REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfStamped, path + "."));
   const bool is_traced = point.contains("traced") && point["traced"].is_object();
   if (is_traced) REPRISE_RETURN_IF_ERROR(CheckNeeds(point, kOfTraced, path + "."));
   for (size_t i = 0; i < point["ops"].size(); ++i) {
@@ -434,7 +443,10 @@ std::string ProfileMarkdown(const json& profile) {
   std::string text =
       absl::StrCat("## ", profile["engine"]["model"]["name"].get<std::string>(), " on ",
                    profile["engine"]["device"]["name"].get<std::string>(), "\n\n");
-  if (IsOfServer(profile)) return text + ServerRowsOf(profile);
+  const bool is_of_server = IsOfServer(profile);
+  if (is_of_server) absl::StrAppend(&text, ServerRowsOf(profile));
+  if (is_of_server && !HasStamps(profile["points"][0])) return text;
+  if (is_of_server) absl::StrAppend(&text, "\n");
   absl::StrAppend(&text, MarkdownHead({"point", "graph", "replay p50", "p90", "p99", "p99.9",
                                        "launch p50", "device p50", "bytes/s", "of read"}));
   for (const json& point : profile["points"]) {
@@ -445,7 +457,9 @@ std::string ProfileMarkdown(const json& profile) {
                                  Time(plain["replay_us"]["p99"]), TailTime(plain["replay_us"]),
                                  Time(plain["launch_us"]["p50"]), Time(plain["device_us"]["p50"]),
                                  FormatBandwidth(point["bytes_per_s"].get<double>()),
-                                 FormatPercent(point["share_of_read_bandwidth"].get<double>())}));
+                                 point["share_of_read_bandwidth"].is_number()
+                                     ? FormatPercent(point["share_of_read_bandwidth"].get<double>())
+                                     : "-"}));
   }
   for (const json& point : profile["points"]) {
     absl::StrAppend(&text, "\n### Kernels of ", PointNameOf(point), "\n\n", KernelRowsOf(point));

@@ -44,8 +44,8 @@ bool HasBucketOf(const engine::EngineInfo& info, const StepPoint& point) {
 class PointMeasurement {
  public:
   PointMeasurement(engine::DecodeEngine& engine, engine::EngineProfiler& profiler,
-                   Telemetry* telemetry, StepRows& rows, const MeasuredSteps& measured,
-                   PointProfile& profile)
+                   runtime::DeviceTelemetry* telemetry, StepRows& rows,
+                   const MeasuredSteps& measured, PointProfile& profile)
       : engine_(engine),
         profiler_(profiler),
         telemetry_(telemetry),
@@ -163,15 +163,12 @@ class PointMeasurement {
 
   void ReadTelemetry() {
     if (telemetry_ == nullptr) return;
-    const TelemetrySample sample = telemetry_->Read();
-    if (sample.sm_clock_mhz) profile_.sm_clock_mhz.Add(*sample.sm_clock_mhz);
-    if (sample.memory_clock_mhz) profile_.memory_clock_mhz.Add(*sample.memory_clock_mhz);
-    if (sample.power_w) profile_.power_w.Add(*sample.power_w);
+    profile_.Add(telemetry_->Read());
   }
 
   engine::DecodeEngine& engine_;
   engine::EngineProfiler& profiler_;
-  Telemetry* telemetry_;
+  runtime::DeviceTelemetry* telemetry_;
   StepRows& rows_;
   const MeasuredSteps& measured_;
   PointProfile& profile_;
@@ -233,6 +230,12 @@ std::vector<StepPoint> PointsOf(const ProfileOptions& options) {
   return points;
 }
 
+void PointProfile::Add(const runtime::TelemetrySample& sample) {
+  if (sample.sm_clock_mhz) sm_clock_mhz.Add(*sample.sm_clock_mhz);
+  if (sample.memory_clock_mhz) memory_clock_mhz.Add(*sample.memory_clock_mhz);
+  if (sample.power_w) power_w.Add(*sample.power_w);
+}
+
 double PointProfile::Skew() const {
   const double whole = plain.replay_ns.Percentile(50);
   return Share(profiled.replay_ns.Percentile(50) - whole, whole);
@@ -268,6 +271,19 @@ double PointProfile::BytesPerSecond() const {
 std::optional<double> PointProfile::Spread() const {
   if (round_replay_ns.count() < 2) return std::nullopt;
   return Share(round_replay_ns.Max() - round_replay_ns.Min(), round_replay_ns.Percentile(50));
+}
+
+absl::Status CountWork(const models::ModelSpec& spec, runtime::DType dtype, runtime::DType kv_dtype,
+                       PointProfile* profile) {
+  const StepPoint point = profile->point();
+  // A step with prompts moves what a decode step of as many rows as it has tokens would, that read
+  // the KV of its rows together.
+  const auto tokens = static_cast<double>(point.num_tokens());
+  const double attended = profile->mean_attended * static_cast<double>(point.num_rows()) / tokens;
+  REPRISE_ASSIGN_OR_RETURN(profile->bytes, models::BytesOfStep(spec, dtype, kv_dtype,
+                                                               point.row_counts(), attended));
+  profile->attended_pairs = AttendedPairs(spec, point, profile->mean_attended);
+  return absl::OkStatus();
 }
 
 absl::Status Profiler::Prepare(const ProfileOptions& options) {
@@ -314,14 +330,8 @@ absl::Status Profiler::Measure(const ProfileOptions& options, uint32_t round,
   const bool unpadded = std::find(unpadded_.begin(), unpadded_.end(), point) != unpadded_.end();
   REPRISE_RETURN_IF_ERROR(measurement.Measure(StepsOfRound(options, round), unpadded));
   next.num_kernels = NumKernelsOf(engine_.info(), next.graph);
-  // A step with prompts moves what a decode step of as many rows as it has tokens would, that read
-  // the KV of its rows together.
-  const auto tokens = static_cast<double>(point.num_tokens());
-  const double attended = next.mean_attended * static_cast<double>(point.num_rows()) / tokens;
   const engine::EngineInfo& info = engine_.info();
-  REPRISE_ASSIGN_OR_RETURN(next.bytes, models::BytesOfStep(info.model, info.dtype, info.kv_dtype,
-                                                           point.row_counts(), attended));
-  next.attended_pairs = AttendedPairs(info.model, point, next.mean_attended);
+  REPRISE_RETURN_IF_ERROR(CountWork(info.model, info.dtype, info.kv_dtype, &next));
   *profile = std::move(next);
   return absl::OkStatus();
 }

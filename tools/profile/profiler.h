@@ -16,12 +16,13 @@
 #include "engine/engine_profiler.h"
 #include "models/config/model_spec.h"
 #include "models/step_bytes.h"
+#include "runtime/device_telemetry.h"
+#include "runtime/dtype.h"
 #include "tools/profile/kernel_times.h"
 #include "tools/profile/kernel_trace.h"
 #include "tools/profile/kernel_tracer.h"
 #include "tools/profile/step_points.h"
 #include "tools/profile/step_rows.h"
-#include "tools/profile/telemetry.h"
 #include "tools/samples.h"
 
 namespace reprise::tools {
@@ -93,17 +94,21 @@ struct PointProfile {
   std::vector<uint32_t> round_steps;
   // Read at the end of every window; empty where the platform does not report it.
   Samples sm_clock_mhz, memory_clock_mhz, power_w;
-  // Of a server's steps (server_profiler.h), which have no stamped ones and no bytes beside them;
-  // empty where the engine is in this process.
+  // Of a server's steps (server_profiler.h); empty where the engine is in this process.
   Samples wall_ns;                // client: the step handed over to its result in hand
   Samples overhead_ns;            // of each step, wall less device
   uint32_t num_shared_steps = 0;  // of the plain ones: those that ran rows of other sessions too
 
   bool is_of_server() const { return !wall_ns.empty(); }
+  // Whether there are stamped steps, and with them kernels and all that is counted of them: always
+  // of an engine in this process, of a server where it lets the client.
+  bool has_stamps() const { return !profiled.replay_ns.empty(); }
 
   StepPoint point() const {
     return {.rows = rows, .context = context, .prompts = prompts, .shortest = shortest};
   }
+  // What was read at the end of a window.
+  void Add(const runtime::TelemetrySample& sample);
   // (profiled - plain) / plain, of medians.
   double Skew() const;
   double DeviceSkew() const;
@@ -122,6 +127,11 @@ struct PointProfile {
   std::optional<double> Spread() const;
 };
 
+// Bytes and pairs of a point that has been measured, from its mean_attended. Errors:
+// InvalidArgument for a spec of no model.
+absl::Status CountWork(const models::ModelSpec& spec, runtime::DType dtype, runtime::DType kv_dtype,
+                       PointProfile* profile);
+
 // Steps of a point that are traced, at most.
 inline constexpr uint32_t kTracedSteps = 32;
 uint32_t NumTracedSteps(const ProfileOptions& options);
@@ -132,7 +142,7 @@ using MeasuredSteps = std::function<absl::Status(uint32_t)>;
 class Profiler {
  public:
   // `telemetry`: nullptr where there is none. Both must outlive the profiler.
-  Profiler(engine::DecodeEngine* engine, Telemetry* telemetry)
+  Profiler(engine::DecodeEngine* engine, runtime::DeviceTelemetry* telemetry)
       : engine_(*engine), engine_profiler_(*engine), telemetry_(telemetry) {}
 
   // Captures the profiled graphs of all points, and those without padding where they are asked for.
@@ -155,7 +165,7 @@ class Profiler {
  private:
   engine::DecodeEngine& engine_;
   engine::EngineProfiler engine_profiler_;
-  Telemetry* telemetry_;
+  runtime::DeviceTelemetry* telemetry_;
   std::vector<StepPoint> unpadded_;  // points that have graphs of their size
 };
 

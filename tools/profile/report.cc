@@ -165,7 +165,7 @@ std::string LatencyTable(const std::vector<PointProfile>& points, const ProfileC
          PercentText(p.Spread()), FormatDuration(p.plain.launch_ns.Percentile(50)),
          FormatDuration(p.plain.device_ns.Percentile(50)), FormatBytes(p.bytes.total()),
          FormatBandwidth(p.BytesPerSecond()),
-         FormatPercent(Share(p.BytesPerSecond(), context.bandwidth.best_read())),
+         PercentText(ShareIfAny(p.BytesPerSecond(), context.bandwidth.best_read())),
          MeanText(p.sm_clock_mhz, "MHz"), MeanText(p.power_w, "W")}));
   }
   return table.ToString(context.width);
@@ -212,7 +212,7 @@ std::string WorkTable(const std::vector<PointProfile>& points, const ProfileCont
                         {FormatBytes(p.bytes.weights), FormatBytes(p.bytes.kv_read),
                          FormatBytes(p.bytes.kv_written), FormatBytes(p.bytes.activations),
                          FormatBytes(p.bytes.total()), ShortFlops(flops), ShortFlops(flops_per_s),
-                         FormatPercent(Share(flops_per_s, context.products.best())),
+                         PercentText(ShareIfAny(flops_per_s, context.products.best())),
                          energy ? absl::StrFormat("%.3f J", *energy) : kNoFigure}));
   }
   return table.ToString(context.width);
@@ -271,12 +271,16 @@ std::string ProfileHeader(const ProfileContext& context) {
   table.AddRow({"device", context.device});
   if (!context.server.empty()) {
     table.AddRow({"server", context.server});
-    table.AddRow(
-        {"not measured", "kernels, bytes, bandwidth, clock and power: a server tells none"});
-    return absl::StrCat(table.ToString(context.width), "\n");
+    if (!context.why_no_stamps.empty()) {
+      table.AddRow({"not measured", "kernels, bytes, bandwidth, clock and power"});
+      return absl::StrCat(table.ToString(context.width), "\n");
+    }
+    table.AddRow({"profiled graphs", context.profiled_graphs});
   }
-  table.AddRow({"bandwidth", BandwidthText(context.bandwidth)});
-  table.AddRow({"products", ProductsText(context.products)});
+  table.AddRow({"bandwidth", context.why_no_bandwidth.empty() ? BandwidthText(context.bandwidth)
+                                                              : context.why_no_bandwidth});
+  table.AddRow({"products", context.why_no_products.empty() ? ProductsText(context.products)
+                                                            : context.why_no_products});
   table.AddRow({"clock, power", TelemetryText(context.telemetry)});
   table.AddRow({"kernels traced", context.tracing.name.empty()
                                       ? absl::StrCat("no: ", context.tracing.why_none)
@@ -319,18 +323,20 @@ std::string PointText(const PointProfile& point, const ProfileContext& context) 
                                          : absl::StrCat(point.padding_tokens, " tokens"),
                    " of padding", leaf),
       context.width);
-  if (point.is_of_server()) {
-    return absl::StrCat(head, HistogramText(point.wall_ns, "wall", context.width), "\n");
-  }
+  const std::string wall =
+      point.is_of_server() ? absl::StrCat(HistogramText(point.wall_ns, "wall", context.width), "\n")
+                           : "";
+  if (!point.has_stamps()) return absl::StrCat(head, wall);
   return absl::StrCat(head, KernelTable(point, context), SumText(point, context),
-                      TraceText(point, context), "\n",
+                      TraceText(point, context), "\n", wall,
                       HistogramText(point.plain.replay_ns, "replay", context.width), "\n");
 }
 
 std::string PointsText(const std::vector<PointProfile>& points, const ProfileContext& context) {
-  if (!context.server.empty()) return ServerTable(points, context);
-  return absl::StrCat(LatencyTable(points, context), "\n", WorkTable(points, context),
-                      PaddingTable(points, context));
+  const std::string server = context.server.empty() ? "" : ServerTable(points, context);
+  if (!context.why_no_stamps.empty()) return server;
+  return absl::StrCat(server, server.empty() ? "" : "\n", LatencyTable(points, context), "\n",
+                      WorkTable(points, context), PaddingTable(points, context));
 }
 
 std::string BandwidthText(const Bandwidth& bandwidth) {

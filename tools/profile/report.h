@@ -31,6 +31,10 @@ struct ProfileContext {
   TelemetrySource tracing = {};              // of kernels
   size_t width = kNoWidth;                   // columns that tables should fit into
   std::string server = {};                   // that was measured, in words; "": our own engine
+  std::string why_no_stamps = {};            // of a server; "": its steps can be stamped
+  std::string profiled_graphs = {};          // of a server, and what they cost it; in words
+  std::string why_no_bandwidth = {};         // of a server; "": it was measured
+  std::string why_no_products = {};          // likewise
   bool padding = false;                      // ProfileOptions::padding
   Bandwidth bandwidth;
   ProductRate products = {};

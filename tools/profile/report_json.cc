@@ -138,7 +138,7 @@ nlohmann::json PaddingToJson(const PointProfile& point) {
   return json;
 }
 
-// What only an engine in this process can be asked for.
+// Of a point with stamped steps.
 nlohmann::json StampsToJson(const PointProfile& point, const ProfileContext& context) {
   nlohmann::json profiled = TimesToJson(point.profiled);
   profiled["kernels"] = point.num_profiled_kernels;
@@ -146,6 +146,7 @@ nlohmann::json StampsToJson(const PointProfile& point, const ProfileContext& con
   profiled["device_skew"] = point.DeviceSkew();
   const double flops = StepFlops(point, context);
   const double flops_per_s = Share(flops * 1e9, point.plain.device_ns.Percentile(50));
+  const double best_read = context.bandwidth.best_read(), best = context.products.best();
   return {{"mean_attended", point.mean_attended},
           {"unpadded", PaddingToJson(point)},
           {"twin", std::move(profiled)},
@@ -156,10 +157,10 @@ nlohmann::json StampsToJson(const PointProfile& point, const ProfileContext& con
             {"activations", point.bytes.activations},
             {"total", point.bytes.total()}}},
           {"bytes_per_s", point.BytesPerSecond()},
-          {"share_of_read_bandwidth", Share(point.BytesPerSecond(), context.bandwidth.best_read())},
+          {"share_of_read_bandwidth", NumberOrNull(ShareIfAny(point.BytesPerSecond(), best_read))},
           {"flops", flops},
           {"flops_per_s", flops_per_s},
-          {"share_of_product_rate", Share(flops_per_s, context.products.best())},
+          {"share_of_product_rate", NumberOrNull(ShareIfAny(flops_per_s, best))},
           {"energy_j", NumberOrNull(point.EnergyJ())},
           {"ops", OpsToJson(point, context)},
           {"traced", TraceToJson(point)},
@@ -168,8 +169,8 @@ nlohmann::json StampsToJson(const PointProfile& point, const ProfileContext& con
           {"net_sum_us", point.kernels.NetSumNs(context.StampCostNs()) * kNsToUs}};
 }
 
-// In its place, of a server's steps.
-nlohmann::json UntoldToJson(const PointProfile& point) {
+// In its place, of steps that could not be stamped.
+nlohmann::json UntoldToJson() {
   return {{"twin", nullptr},
           {"traced", nullptr},
           {"bytes", nullptr},
@@ -181,8 +182,7 @@ nlohmann::json UntoldToJson(const PointProfile& point) {
           {"share_of_read_bandwidth", nullptr},
           {"ops", nlohmann::json::array()},
           {"stamped_span_us", nullptr},
-          {"net_sum_us", nullptr},
-          {"shared_steps", point.num_shared_steps}};
+          {"net_sum_us", nullptr}};
 }
 
 }  // namespace
@@ -226,7 +226,8 @@ nlohmann::json PointToJson(const PointProfile& point, const ProfileContext& cont
                           {{"sm_mhz", MeanJson(point.sm_clock_mhz)},
                            {"memory_mhz", MeanJson(point.memory_clock_mhz)},
                            {"power_w", MeanJson(point.power_w)}}}};
-  json.update(point.is_of_server() ? UntoldToJson(point) : StampsToJson(point, context));
+  json.update(point.has_stamps() ? StampsToJson(point, context) : UntoldToJson());
+  if (point.is_of_server()) json["shared_steps"] = point.num_shared_steps;
   return json;
 }
 

@@ -25,6 +25,11 @@ std::string MeanText(const Samples& samples, const char* unit);  // "1980 MHz"; 
 // 0 of nothing.
 inline double Share(double part, double whole) { return whole > 0 ? part / whole : 0.0; }
 
+// Unset of nothing: a rate that was not measured.
+inline std::optional<double> ShareIfAny(double part, double whole) {
+  return whole > 0 ? std::optional(part / whole) : std::nullopt;
+}
+
 nlohmann::json MeanJson(const Samples& samples);  // null when empty
 nlohmann::json TextOrNull(const std::string& text);
 nlohmann::json NumberOrNull(const std::optional<double>& value);

@@ -22,10 +22,11 @@ double ReplayNs(const StepOutcome& outcome) {
 // Measures one point of one round, window by window.
 class ServerMeasurement {
  public:
-  ServerMeasurement(ServerRows& rows, const ServerNames& names, const MeasuredSteps& measured,
-                    PointProfile& profile)
+  ServerMeasurement(ServerRows& rows, const ServerNames& names, const ServerStamps* stamps,
+                    const MeasuredSteps& measured, PointProfile& profile)
       : rows_(rows),
         names_(names),
+        stamps_(stamps),
         measured_(measured),
         profile_(profile),
         point_(profile.point()),
@@ -33,7 +34,8 @@ class ServerMeasurement {
 
   absl::Status WarmUp(uint32_t steps) {
     for (uint32_t done = 0; done < steps; done += window_) {
-      REPRISE_RETURN_IF_ERROR(Window(std::min(window_, steps - done), /*measures=*/false));
+      REPRISE_RETURN_IF_ERROR(Window(std::min(window_, steps - done), /*stamped=*/false,
+                                     [] { return absl::OkStatus(); }));
       REPRISE_RETURN_IF_ERROR(measured_(0));
     }
     return absl::OkStatus();
@@ -42,24 +44,31 @@ class ServerMeasurement {
   absl::Status Measure(uint32_t iterations) {
     for (uint32_t done = 0; done < iterations; done += window_) {
       const uint32_t steps = std::min(window_, iterations - done);
-      REPRISE_RETURN_IF_ERROR(Window(steps, /*measures=*/true));
-      REPRISE_RETURN_IF_ERROR(measured_(steps));
+      REPRISE_RETURN_IF_ERROR(Window(steps, /*stamped=*/false, [this] { return AddPlain(); }));
+      REPRISE_RETURN_IF_ERROR(ReadTelemetry());
+      if (stamps_ != nullptr)
+        REPRISE_RETURN_IF_ERROR(Window(steps, /*stamped=*/true, [this] { return AddStamped(); }));
+      REPRISE_RETURN_IF_ERROR(measured_(stamps_ != nullptr ? 2 * steps : steps));
     }
     profile_.round_replay_ns.Add(replay_ns_.Percentile(50));
     profile_.round_steps.push_back(iterations);
     const auto all = static_cast<double>(profile_.plain.replay_ns.count());
     profile_.mean_context = (profile_.mean_context * (all - iterations) + context_) / all;
-    return absl::OkStatus();
+    if (stamps_ == nullptr) return absl::OkStatus();
+    profile_.mean_attended = (profile_.mean_attended * (all - iterations) + attended_) / all;
+    return CountWork(stamps_->spec, stamps_->dtype, stamps_->kv_dtype, &profile_);
   }
 
  private:
-  absl::Status Window(uint32_t steps, bool measures) {
+  // One unmeasured step that adds the rows, then `steps` whose contexts end at the point's.
+  template <typename Take>
+  absl::Status Window(uint32_t steps, bool stamped, Take take) {
     REPRISE_RETURN_IF_ERROR(
         rows_.AddAll(point_.context - std::min(steps, point_.context), &outcome_));
     for (uint32_t i = 0; i < steps; ++i) {
-      REPRISE_RETURN_IF_ERROR(rows_.Continue(&outcome_));
+      REPRISE_RETURN_IF_ERROR(rows_.Continue(stamped, &outcome_));
       REPRISE_RETURN_IF_ERROR(CheckRows());
-      if (measures) Add();
+      REPRISE_RETURN_IF_ERROR(take());
     }
     return absl::OkStatus();
   }
@@ -77,18 +86,23 @@ class ServerMeasurement {
                                             point_.num_rows(), " that ran"));
   }
 
-  void Add() {
-    const double replay = ReplayNs(outcome_);
-    const auto device = static_cast<double>(outcome_.ledger.device_ns);
+  void AddTimes(StepTimes& times) const {
+    times.replay_ns.Add(ReplayNs(outcome_));
+    times.device_ns.Add(static_cast<double>(outcome_.ledger.device_ns));
+    times.launch_ns.Add(static_cast<double>(outcome_.ledger.launch_ns));
+  }
+
+  absl::Status AddPlain() {
+    AddTimes(profile_.plain);
     const auto wall = static_cast<double>(outcome_.round_trip_ns);
-    profile_.plain.replay_ns.Add(replay);
-    profile_.plain.device_ns.Add(device);
-    profile_.plain.launch_ns.Add(static_cast<double>(outcome_.ledger.launch_ns));
     profile_.wall_ns.Add(wall);
-    profile_.overhead_ns.Add(std::max(0.0, wall - device));
-    replay_ns_.Add(replay);
-    for (const engine::RowOutcome& row : outcome_.rows)
-      context_ += row.context_length / static_cast<double>(outcome_.rows.size());
+    profile_.overhead_ns.Add(std::max(0.0, wall - static_cast<double>(outcome_.ledger.device_ns)));
+    replay_ns_.Add(ReplayNs(outcome_));
+    const auto num_rows = static_cast<double>(outcome_.rows.size());
+    for (const engine::RowOutcome& row : outcome_.rows) {
+      context_ += row.context_length / num_rows;
+      if (stamps_ != nullptr) attended_ += stamps_->spec.MeanVisible(row.context_length) / num_rows;
+    }
     const engine::StepReport& report = outcome_.report;
     if (report.other_rows > 0) ++profile_.num_shared_steps;
     profile_.graph = std::string(report.graph);
@@ -99,27 +113,68 @@ class ServerMeasurement {
     const bool is_named = report.attention_tree == names_.attention_tree &&
                           report.attention_leaf < names_.batch_leaves.size();
     profile_.attention_leaf = is_named ? names_.batch_leaves[report.attention_leaf] : "";
+    return absl::OkStatus();
+  }
+
+  absl::Status AddStamped() {
+    AddTimes(profile_.profiled);
+    const auto graph = stamps_->graphs.find(outcome_.report.graph);
+    if (graph == stamps_->graphs.end() ||
+        graph->second.launches.size() != outcome_.stamps_done_ns.size()) {
+      return absl::InternalError(absl::StrCat(
+          "a stamped step of ", NameOf(point_), ": got ", outcome_.stamps_done_ns.size(),
+          " stamps of the graph \"", std::string(outcome_.report.graph),
+          "\", allowed: one for each launch of a profiled graph"));
+    }
+    profile_.num_profiled_kernels = graph->second.num_kernel_nodes;
+    return profile_.kernels.Add({.launches = graph->second.launches,
+                                 .num_kernel_nodes = graph->second.num_kernel_nodes,
+                                 .begin_ns = outcome_.stamps_begin_ns,
+                                 .done_ns = outcome_.stamps_done_ns});
+  }
+
+  absl::Status ReadTelemetry() {
+    if (stamps_ == nullptr || stamps_->read_telemetry == nullptr) return absl::OkStatus();
+    REPRISE_ASSIGN_OR_RETURN(const runtime::TelemetrySample sample, stamps_->read_telemetry());
+    profile_.Add(sample);
+    return absl::OkStatus();
   }
 
   ServerRows& rows_;
   const ServerNames& names_;
+  const ServerStamps* stamps_;
   const MeasuredSteps& measured_;
   PointProfile& profile_;
   const StepPoint point_;
   const uint32_t window_;
-  Samples replay_ns_;   // of this round
-  double context_ = 0;  // tokens, over all steps of this round
+  Samples replay_ns_;  // of this round
+  // Tokens, over all plain steps of this round: in rows' KV, and what rows attended over.
+  double context_ = 0;
+  double attended_ = 0;
   StepOutcome outcome_;
 };
 
 }  // namespace
+
+absl::StatusOr<std::vector<graphs::ProfiledLaunch>> ServerStamps::LaunchesOf(
+    const StepPoint& point) const {
+  const uint64_t size = point.is_decode() ? point.rows : point.num_tokens();
+  const Graph* smallest = nullptr;
+  for (const auto& [name, graph] : graphs) {
+    if (graph.decode != point.is_decode() || graph.capacity < size) continue;
+    if (smallest == nullptr || graph.capacity < smallest->capacity) smallest = &graph;
+  }
+  if (smallest != nullptr) return smallest->launches;
+  return absl::NotFoundError(absl::StrCat("profiled graphs of the server: got none for ",
+                                          NameOf(point), ", allowed: one for every point"));
+}
 
 absl::Status ServerProfiler::Measure(const ProfileOptions& options, uint32_t round,
                                      const MeasuredSteps& measured, PointProfile* profile) {
   PointProfile next = *profile;
   ServerRows rows(&session_, next.point());
   REPRISE_RETURN_IF_ERROR(rows.Prefill([&measured] { return measured(0); }));
-  ServerMeasurement measurement(rows, names_, measured, next);
+  ServerMeasurement measurement(rows, names_, stamps_, measured, next);
   REPRISE_RETURN_IF_ERROR(measurement.WarmUp(options.warmup));
   REPRISE_RETURN_IF_ERROR(measurement.Measure(StepsOfRound(options, round)));
   REPRISE_RETURN_IF_ERROR(rows.Release());

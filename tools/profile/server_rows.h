@@ -50,7 +50,8 @@ class ServerRows {
   // After this step `context` tokens are in the KV of the longest row, as StepRows::AddAll has it.
   absl::Status AddAll(uint32_t context, StepOutcome* outcome);
   // One more token of each row that decodes, and the same prompts in rows that are added anew.
-  absl::Status Continue(StepOutcome* outcome);
+  // `stamped`: in a stamped step.
+  absl::Status Continue(bool stamped, StepOutcome* outcome);
   // Drops the rows and frees their blocks, for the next point.
   absl::Status Release();
 

@@ -31,6 +31,7 @@ struct ServerInfo {
 // those of the step's requests, which outlive it.
 struct PlannedStep : engine::StepDraft {
   uint64_t sequence = 0;
+  bool stamped = false;  // of a session that profiles its server: server_profiler.h
 };
 
 // A step's result, and what the channel adds. Names in it are valid as long as the channel is.
@@ -43,6 +44,10 @@ struct StepOutcome : engine::StepResult {
   uint64_t queue_ns = 0;
   uint64_t reply_ns = 0;
   uint64_t round_trip_ns = 0;  // Submit entered to result in hand
+  // Of a stamped step, else empty: when the first kernel began and each launch was done,
+  // nanoseconds on the device's clock.
+  uint64_t stamps_begin_ns = 0;
+  std::vector<uint64_t> stamps_done_ns = {};
 };
 
 // Carries steps in order. One thread. An error means that the channel is gone, for good unless it

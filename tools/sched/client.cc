@@ -99,6 +99,7 @@ void ToWire(const PlannedStep& step, v1::StepRequest* wire) {
   wire->set_continue_all(step.continue_all);
   if (step.mode == engine::ExecutionMode::kEager) wire->set_mode(v1::EXECUTION_MODE_EAGER);
   if (step.num_steps != 1) wire->set_num_steps(step.num_steps);
+  if (step.stamped) wire->set_stamped(true);
   for (const engine::StepDraft::Draft& draft : step.drafts) {
     v1::RowDraft* row = wire->add_drafts();
     row->set_row(draft.row);
@@ -285,6 +286,10 @@ absl::Status FromWire(const v1::StepResponse& wire, GraphNames* names, StepOutco
   outcome->wire_ns = ledger.wire_ns();
   outcome->queue_ns = ledger.queue_ns();
   outcome->reply_ns = ledger.reply_ns();
+  uint64_t done = outcome->stamps_begin_ns = wire.stamps().begin_ns();
+  outcome->stamps_done_ns.clear();
+  for (const uint64_t took : wire.stamps().took_ns())
+    outcome->stamps_done_ns.push_back(done += took);
   REPRISE_RETURN_IF_ERROR(RowsFromWire(wire.rows(), outcome));
   return StepsFromWire(wire, names, outcome);
 }
@@ -407,6 +412,22 @@ absl::Status GrpcClient::Free(const std::vector<uint32_t>& blocks) {
            doing, &repeated);
   // The call whose answer was lost had freed them.
   return repeated && absl::IsPermissionDenied(status) ? absl::OkStatus() : status;
+}
+
+absl::Status GrpcClient::StartProfile(v1::StartProfileRequest request,
+                                      v1::StartProfileResponse* response) {
+  request.set_session(session_);
+  bool repeated = false;
+  return Call(
+      [&](grpc::ClientContext* context) { return stub_->StartProfile(context, request, response); },
+      "starting a profile", &repeated);
+}
+
+absl::Status GrpcClient::ReadTelemetry(v1::ReadTelemetryResponse* response) {
+  bool repeated = false;
+  return Call(
+      [&](grpc::ClientContext* context) { return stub_->ReadTelemetry(context, {}, response); },
+      "reading clocks and power", &repeated);
 }
 
 namespace {

@@ -21,6 +21,7 @@ export interface StepRequest {
   traceId?: Uint8Array;
   isolateBadRows?: boolean;
   drafts?: RowDraft[];
+  stamped?: boolean;
 }
 
 export interface AddRow {
@@ -103,6 +104,7 @@ export interface StepResponse {
   steps: SingleStep[];
   traceId: Buffer;
   rowErrors: RowError[];
+  stamps: StepStamps | null;
 }
 
 export interface RowResults {
@@ -188,6 +190,11 @@ export interface RowError {
   row: number;
   code: number;
   message: string;
+}
+
+export interface StepStamps {
+  beginNs: number;
+  tookNs: number[];
 }
 
 export interface DescribeResponse {

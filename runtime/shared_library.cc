@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile/shared_library.h"
+#include "runtime/shared_library.h"
 
 #include "absl/strings/str_cat.h"
 
-namespace reprise::tools {
+namespace reprise::runtime {
 
 absl::StatusOr<SharedLibrary> SharedLibrary::Open(const std::string& name, Unload unload) {
   const int more = unload == Unload::kNever ? RTLD_NODELETE : 0;
@@ -16,4 +16,4 @@ absl::Status SharedLibrary::NotFound(const char* function_name) const {
   return absl::UnavailableError(absl::StrCat(name_, " has no function ", function_name));
 }
 
-}  // namespace reprise::tools
+}  // namespace reprise::runtime

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Telemetry: a device's clocks and power, where its platform reports them. NVIDIA GPUs do so
+// DeviceTelemetry: a device's clocks and power, where its platform reports them. NVIDIA GPUs do so
 // through NVML, which comes with the driver and is opened at run time; the host reports nothing.
 // Threads: one at a time.
-#ifndef REPRISE_TOOLS_PROFILE_TELEMETRY_H_
-#define REPRISE_TOOLS_PROFILE_TELEMETRY_H_
+#ifndef REPRISE_RUNTIME_DEVICE_TELEMETRY_H_
+#define REPRISE_RUNTIME_DEVICE_TELEMETRY_H_
 
 #include <memory>
 #include <optional>
@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/device.h"
 
-namespace reprise::tools {
+namespace reprise::runtime {
 
 // What the platform reports at this moment; a value that it does not report is unset.
 struct TelemetrySample {
@@ -28,19 +28,19 @@ struct TelemetryLibraries {
   std::string cuda = "libcuda.so.1";
 };
 
-class Telemetry {
+class DeviceTelemetry {
  public:
-  virtual ~Telemetry() = default;
+  virtual ~DeviceTelemetry() = default;
   // "nvml".
   virtual std::string source() const = 0;
   virtual TelemetrySample Read() = 0;
 
   // Errors: Unimplemented on a device whose platform reports nothing; Unavailable with the reason
   // when a library is missing or refuses.
-  static absl::StatusOr<std::unique_ptr<Telemetry>> Open(const runtime::DeviceProperties& device,
-                                                         const TelemetryLibraries& libraries = {});
+  static absl::StatusOr<std::unique_ptr<DeviceTelemetry>> Open(
+      const DeviceProperties& device, const TelemetryLibraries& libraries = {});
 };
 
-}  // namespace reprise::tools
+}  // namespace reprise::runtime
 
-#endif  // REPRISE_TOOLS_PROFILE_TELEMETRY_H_
+#endif  // REPRISE_RUNTIME_DEVICE_TELEMETRY_H_

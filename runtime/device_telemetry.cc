@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile/telemetry.h"
+#include "runtime/device_telemetry.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/shared_library.h"
 #include "runtime/status_macros.h"
-#include "tools/profile/shared_library.h"
 
-namespace reprise::tools {
+namespace reprise::runtime {
 namespace {
 
 // "0000:1b:00.0", from the CUDA driver: all its functions return 0 on success.
@@ -43,7 +43,7 @@ struct Nvml {
   int (*power_usage)(NvmlDevice, unsigned*) = nullptr;
 };
 
-class NvmlTelemetry final : public Telemetry {
+class NvmlTelemetry final : public DeviceTelemetry {
  public:
   explicit NvmlTelemetry(SharedLibrary library) : library_(std::move(library)) {}
   ~NvmlTelemetry() override {
@@ -90,11 +90,10 @@ class NvmlTelemetry final : public Telemetry {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Telemetry>> Telemetry::Open(const runtime::DeviceProperties& device,
-                                                           const TelemetryLibraries& libraries) {
-  if (device.kind != runtime::DeviceKind::kCuda) {
-    return absl::UnimplementedError(absl::StrCat("device '",
-                                                 std::string(runtime::NameOf(device.kind)),
+absl::StatusOr<std::unique_ptr<DeviceTelemetry>> DeviceTelemetry::Open(
+    const DeviceProperties& device, const TelemetryLibraries& libraries) {
+  if (device.kind != DeviceKind::kCuda) {
+    return absl::UnimplementedError(absl::StrCat("device '", std::string(NameOf(device.kind)),
                                                  "' reports neither clocks nor power"));
   }
   REPRISE_ASSIGN_OR_RETURN(SharedLibrary opened, SharedLibrary::Open(libraries.nvml));
@@ -105,4 +104,4 @@ absl::StatusOr<std::unique_ptr<Telemetry>> Telemetry::Open(const runtime::Device
   return nvml;
 }
 
-}  // namespace reprise::tools
+}  // namespace reprise::runtime

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SharedLibrary: a library that is opened at run time, such as one of a driver, and its functions.
-#ifndef REPRISE_TOOLS_PROFILE_SHARED_LIBRARY_H_
-#define REPRISE_TOOLS_PROFILE_SHARED_LIBRARY_H_
+#ifndef REPRISE_RUNTIME_SHARED_LIBRARY_H_
+#define REPRISE_RUNTIME_SHARED_LIBRARY_H_
 
 #include <dlfcn.h>
 
@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace reprise::tools {
+namespace reprise::runtime {
 
 class SharedLibrary {
  public:
@@ -44,6 +44,6 @@ class SharedLibrary {
   std::unique_ptr<void, Close> library_;
 };
 
-}  // namespace reprise::tools
+}  // namespace reprise::runtime
 
-#endif  // REPRISE_TOOLS_PROFILE_SHARED_LIBRARY_H_
+#endif  // REPRISE_RUNTIME_SHARED_LIBRARY_H_

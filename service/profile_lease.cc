@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/profile_lease.h"
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace reprise::service {
+
+absl::Status ProfileLease::Take(engine::SessionId session,
+                                const std::function<absl::Status()>& capture) {
+  // A second call would wait on one of gRPC's threads.
+  const std::unique_lock lock(taking_, std::try_to_lock);
+  if (!lock.owns_lock())
+    return absl::AbortedError("profile: another call starts one; allowed: when it has ended");
+  engine::SessionId holder = 0;
+  if (!holder_.compare_exchange_strong(holder, session) && holder != session) {
+    return absl::AbortedError(absl::StrCat("profile: got it while session ", holder,
+                                           " has one; allowed: when that session has ended"));
+  }
+  const absl::Status captured = capture();
+  if (!captured.ok()) {
+    Release(session);
+    return captured;
+  }
+  if (engine_.IsOpen(session) && holder_.load() == session) return absl::OkStatus();
+  // Its end may have come before there was anything to drop.
+  holder_.store(0);
+  profiler_.Drop().IgnoreError();
+  return absl::NotFoundError("session: has ended meanwhile");
+}
+
+void ProfileLease::Release(engine::SessionId session) {
+  if (!holder_.compare_exchange_strong(session, 0)) return;
+  // After a device fault they stay with the engine, which runs nothing any more.
+  profiler_.Drop().IgnoreError();
+}
+
+absl::Status ProfileLease::Check(engine::SessionId session) const {
+  if (holder_.load(std::memory_order_relaxed) == session) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      "stamped: got it of a session that profiles nothing; allowed: behind StartProfile, which is "
+      "for administrators");
+}
+
+ProfileLease::Telemetry ProfileLease::ReadTelemetry() {
+  const std::lock_guard lock(telemetry_mutex_);
+  if (telemetry_ == nullptr) {
+    auto opened = runtime::DeviceTelemetry::Open(engine_.info().device);
+    if (!opened.ok())
+      return {.sample = {}, .source = "", .why_none = std::string(opened.status().message())};
+    telemetry_ = *std::move(opened);
+  }
+  return {.sample = telemetry_->Read(), .source = telemetry_->source(), .why_none = ""};
+}
+
+}  // namespace reprise::service

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// ProfileLease: which session may ask for stamped steps, and the engine's profiled graphs, which
+// are there for as long as that session is. Steps that are not stamped do not ask it. Threads:
+// every method from any thread.
+#ifndef REPRISE_SERVICE_PROFILE_LEASE_H_
+#define REPRISE_SERVICE_PROFILE_LEASE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "engine/decode_engine.h"
+#include "engine/engine_profiler.h"
+#include "runtime/device_telemetry.h"
+
+namespace reprise::service {
+
+class ProfileLease {
+ public:
+  // `engine` must outlive the lease.
+  explicit ProfileLease(engine::DecodeEngine& engine) : engine_(engine), profiler_(engine) {}
+
+  // Has `capture` capture graphs for the session, which holds the lease from then on; where it held
+  // it before, those that it had are replaced. Errors: Aborted (another call is under way, or
+  // another session holds the lease); NotFound (the session ended meanwhile); those of `capture`,
+  // after which nobody holds it.
+  absl::Status Take(engine::SessionId session, const std::function<absl::Status()>& capture);
+  // The session has ended: its graphs go, if it has any.
+  void Release(engine::SessionId session);
+  // OK for the session that holds the lease. Errors: PermissionDenied.
+  absl::Status Check(engine::SessionId session) const;
+
+  engine::EngineProfiler& profiler() { return profiler_; }
+
+  struct Telemetry {
+    runtime::TelemetrySample sample;
+    std::string source;    // "" where there is none
+    std::string why_none;  // "" where there is one
+  };
+  // Opens what tells it at the first call.
+  Telemetry ReadTelemetry();
+
+ private:
+  engine::DecodeEngine& engine_;
+  engine::EngineProfiler profiler_;
+  std::mutex taking_;                          // held by Take from begin to end
+  std::atomic<engine::SessionId> holder_ = 0;  // 0: nobody
+  std::mutex telemetry_mutex_;
+  std::unique_ptr<runtime::DeviceTelemetry> telemetry_ ABSL_GUARDED_BY(telemetry_mutex_);
+};
+
+}  // namespace reprise::service
+
+#endif  // REPRISE_SERVICE_PROFILE_LEASE_H_
