@@ -32,6 +32,7 @@ ENGINE_SECTIONS = [
     "Latency", "Points", "Work of a step", "Timeline of a step", "Roofline",
     "Read bandwidth by kernel", "Histogram", "Kernels"
 ]  # fmt: skip
+RATED_SECTIONS = ["Roofline", "Read bandwidth by kernel"]
 SERVER_SECTIONS = ["Latency", "Points", "Histogram"]
 
 # Goes to the end of a page: what a reader would see there, as JSON in the element #report.
@@ -227,22 +228,40 @@ class Page(unittest.TestCase):
         for pressed in ("light", "traced", "3@128+1x20"):
             self.assertIn(f'<button type="button" aria-pressed="true">{pressed}<', drawn.html)
 
-    def test_of_a_server_is_drawn(self):
+    def server_profile(self, *flags):
         address = f"unix:{self.folder}/server.sock"
         path = self.folder / "server.json"
         with subprocess.Popen([OPTIONS.program, "serve", "--model",
                                OPTIONS.source / "examples/byte-llama", "--device", "host",
-                               "--listen", address], stdout=subprocess.DEVNULL,
+                               "--listen", address, *flags], stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as server:
             try:
                 self.run_program("profile", "--address", address, "--wait", "60s", "--rows", "1,8",
                                  "--contexts", "64,128", "--iterations", 10, "--json", path)
             finally:
                 server.terminate()
-        url = self.write_page("served", json.loads(path.read_text()))
+        return json.loads(path.read_text())
+
+    def test_of_a_server_is_drawn(self):
+        url = self.write_page("served", self.server_profile())
         for theme, width in (("light", 1280), ("dark", 390)):
             seen = self.look(url, theme, width, SERVER_SECTIONS)
         self.assertIn("overhead p50", seen["heads"])
+
+    def test_of_an_administrators_server_is_drawn(self):
+        profile = self.server_profile("--allow-administration")
+        url = self.write_page("administered", profile)
+        for theme, width in (("light", 1280), ("dark", 390)):
+            seen = self.look(url, theme, width, ENGINE_SECTIONS)
+        for head in ("overhead p50", "of read", "of products"):
+            self.assertIn(head, seen["heads"])
+        # Where the device had no memory to measure rates in.
+        profile["bandwidth"] = profile["products"] = None
+        for point in profile["points"]:
+            point["share_of_read_bandwidth"] = point["share_of_product_rate"] = None
+        seen = self.look(self.write_page("unrated", profile), "light", 1280,
+                         [head for head in ENGINE_SECTIONS if head not in RATED_SECTIONS])
+        self.assertNotIn("of read", seen["heads"])
 
 
 def main():

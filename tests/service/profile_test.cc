@@ -12,6 +12,7 @@
 
 #include "engine/engine_profiler.h"
 #include "tests/service/refusal.h"
+#include "tests/service/scrape.h"
 #include "tests/service/served_model.h"
 
 namespace reprise::service {
@@ -19,9 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using ::testing::UnorderedElementsAre;
 
 ServedModel::Options Allowing(int max_delay_us = 0) {
   ServedModel::Options options;
@@ -242,8 +241,10 @@ TEST(StampedStep, GivesTheTokensOfAnyOtherAndAStampForEveryLaunch) {
   EXPECT_EQ(answer.rows().token(0), tokens[0]);
 }
 
-TEST(StampedStep, MayBeUnary) {
-  ServedModel served(Allowing());
+TEST(StampedStep, MayBeUnaryAndCountsUnderOtherGraphs) {
+  ServedModel::Options options = Allowing();
+  options.server.metrics_listen = "127.0.0.1:0";
+  ServedModel served(options);
   StreamClient client(served.NewChannel());
   const v1::StartProfileResponse started = Started(client, {1});
   client.StartRow(kRow, kPrompt, 32);
@@ -252,6 +253,8 @@ TEST(StampedStep, MayBeUnary) {
   const grpc::Status status = client.stub().Step(&context, Stamped(client), &answer);
   ASSERT_TRUE(status.ok()) << status.error_message();
   ExpectStamps(answer, started.graphs(0));
+  const Scrape now(served.server().metrics_address());
+  EXPECT_EQ(now["reprise_steps_total{graph=\"other\"}"], 1);
 }
 
 TEST(StampedStep, IsRefusedByNameWithoutAProfile) {

@@ -37,6 +37,7 @@ class Recorded : public ::testing::Test {
     record.directory = directory_;
     ServedModel::Options options;
     options.server.record = record;
+    options.server.allow_administration = true;
     options.server.report = [this](const std::string& what) {
       const std::lock_guard lock(mutex_);
       reports_.push_back(what);
@@ -109,6 +110,35 @@ TEST_F(Recorded, HoldsWhatTheSessionAskedAndWasAnswered) {
   ASSERT_EQ(::stat(Files()[0].c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   EXPECT_TRUE(Reports().empty());
+}
+
+// Whoever replays them has no profile.
+TEST_F(Recorded, HoldsStampedStepsAsPlainOnes) {
+  Start();
+  {
+    StreamClient client(served_->NewChannel());
+    grpc::ClientContext context;
+    v1::StartProfileRequest request;
+    request.set_session(client.session());
+    request.add_rows(1);
+    v1::StartProfileResponse response;
+    ASSERT_TRUE(client.stub().StartProfile(&context, request, &response).ok());
+    client.StartRow(kRow, kPrompt, kMaxContext);
+    for (int i = 0; i < 2; ++i) {
+      v1::StepRequest step = client.NewStep();
+      step.set_continue_all(true);
+      step.set_stamped(true);
+      EXPECT_TRUE(client.Step(step).has_stamps());
+    }
+    EXPECT_TRUE(client.Finish().ok());
+  }
+  const Recording recording = Stop();
+  ASSERT_EQ(recording.calls.size(), 4u);
+  for (const v1::SessionRecord& call : recording.calls) {
+    EXPECT_FALSE(call.step().stamped());
+    EXPECT_FALSE(call.answer().has_stamps());
+  }
+  EXPECT_EQ(recording.calls[3].answer().rows().row_size(), 1);
 }
 
 TEST_F(Recorded, HoldsUnaryStepsAndGivingBlocksBack) {
