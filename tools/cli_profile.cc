@@ -249,6 +249,10 @@ void AddPointOptions(CLI::App* app, ProfileFlags* flags) {
       ->type_name("auto|off|FILE")
       ->default_str(kAnyCupti);
   AddBandwidthOption(app, &flags->bandwidth_bytes);
+  app->get_option("--bandwidth-bytes")
+      ->description(
+          "Memory that the bandwidth is measured over (default: 4GiB, host 512MiB; of a server "
+          "1GiB, host 64MiB)");
   AddAssertOption(app, flags);
   app->add_option("--json", flags->json_file,
                   "Write all figures to this file too; -: to stdout, and text to stderr")
