@@ -45,9 +45,10 @@ TEST(ModelSizes, CountTheSameOnBothSides) {
     for (const uint64_t rows : {1, 7, 64}) {
       for (const double attended : {1.0, 700.5}) {
         ASSERT_OK_AND_ASSIGN(const models::StepBytes own,
-                             models::BytesOfDecodeStep(spec, kBf16, kE4m3, rows, attended));
-        ASSERT_OK_AND_ASSIGN(const models::StepBytes told,
-                             models::BytesOfDecodeStep(sizes, kBf16, kE4m3, rows, attended));
+                             models::BytesOfStep(spec, kBf16, kE4m3, {.decoding = rows}, attended));
+        ASSERT_OK_AND_ASSIGN(
+            const models::StepBytes told,
+            models::BytesOfStep(sizes, kBf16, kE4m3, {.decoding = rows}, attended));
         EXPECT_EQ(told.weights, own.weights);
         EXPECT_EQ(told.kv_read, own.kv_read);
         EXPECT_EQ(told.kv_written, own.kv_written);

@@ -280,8 +280,8 @@ absl::Status CountWork(const models::ModelSpec& spec, runtime::DType dtype, runt
   // the KV of its rows together.
   const auto tokens = static_cast<double>(point.num_tokens());
   const double attended = profile->mean_attended * static_cast<double>(point.num_rows()) / tokens;
-  REPRISE_ASSIGN_OR_RETURN(profile->bytes, models::BytesOfStep(spec, dtype, kv_dtype,
-                                                               point.row_counts(), attended));
+  REPRISE_ASSIGN_OR_RETURN(
+      profile->bytes, models::BytesOfStep(spec, dtype, kv_dtype, point.row_counts(), attended));
   profile->attended_pairs = AttendedPairs(spec, point, profile->mean_attended);
   return absl::OkStatus();
 }
