@@ -119,7 +119,7 @@ constexpr size_t MambaScanSharedBytes(const MambaScanArgs& a) {
 // each of blocks + 1. A prompt has few blocks, and where they begin before the kernel ahead has
 // ended, those multiprocessors that are free first would take four of them, and be the last to end.
 constexpr size_t MambaPromptSharedBytes(const MambaScanArgs& a, int most, int blocks) {
-  const auto share = static_cast<size_t>(most / (blocks + 1) + 1);
+  const size_t share = static_cast<size_t>(most) / static_cast<size_t>(blocks + 1) + 1;
   const size_t own = MambaScanSharedBytes(a);
   return own < share ? share : own;
 }
