@@ -58,8 +58,8 @@ SPILLED_SCALARS_ALLOWANCE = (
     ("gfx9.*", "reprise_attention_prefill_matrix_.*", 6),
     # Where an expert's matrix and scales begin, beside all that a linear layer needs.
     ("gfx9.*", "reprise_experts_(portable|packed)_(fp8|int4)_.*", 20),
-    # Four bodies in one kernel, for states of other sizes.
-    ("gfx.*", "reprise_mamba_scan_.*", 110),
+    # Three bodies in one kernel, for states of other sizes.
+    ("gfx.*", "reprise_mamba_scan_.*", 84),
     ("gfx.*", "reprise_(plan|sample_final|attention_(portable|naive)_.*)", 128),
 )
 

@@ -93,13 +93,15 @@ constexpr int32_t MambaScanWidth(int64_t state_size, int64_t inner) {
 constexpr int32_t MambaScanWidth(const MambaScanArgs& a) {
   return MambaScanWidth(a.state_size, int64_t{a.num_heads} * a.head_dim);
 }
-// A thread has room for so many packs: all of one element, or half each of two.
+// A thread has room for so many packs: all of one element, or, of the size that published models
+// have, those of two.
 constexpr int32_t kMambaMostPacks = 8, kMambaFewPacks = 4;
 constexpr int32_t MambaMaxStateSize(int32_t width) { return kMambaMostPacks * kMambaLanes * width; }
 constexpr int32_t MambaScanPacks(const MambaScanArgs& a) {
-  return MambaScanWidth(a) == 1 || a.state_size > kMambaFewPacks * kMambaLanes * kMambaWidth
-             ? kMambaMostPacks
-             : kMambaFewPacks;
+  return MambaScanWidth(a) == kMambaWidth &&
+                 a.state_size == kMambaFewPacks * kMambaLanes * kMambaWidth
+             ? kMambaFewPacks
+             : kMambaMostPacks;
 }
 // Elements of a block.
 constexpr int32_t MambaScanDim(int32_t packs) { return kMambaItems * kMambaMostPacks / packs; }

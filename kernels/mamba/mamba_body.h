@@ -160,9 +160,9 @@ REPRISE_FN void MambaConvBody(Block& b, const MambaConvArgs& a) {
 // A block has up to kDim elements of one head, for all of a row's tokens, which it walks in pieces.
 // A thread has one of the elements, or two kMambaItems apart, so that what it reads of B and C
 // serves both, and of the state of each the packs lane, lane + kMambaLanes, ..., in registers from
-// the first token to the last. kWidth: of a pack. kPacks: that there is room for, of an element.
-// kWhole: and that there are.
-template <typename T, int kWidth, int kPacks, bool kWhole>
+// the first token to the last. kWidth: of a pack. kPacks: that there is room for, of an element;
+// kMambaFewPacks: and that there are.
+template <typename T, int kWidth, int kPacks>
 class MambaScanBlock {
  public:
   REPRISE_FN MambaScanBlock(Block& b, const MambaScanArgs& a, int head, int first_dim)
@@ -218,6 +218,7 @@ class MambaScanBlock {
     StoreState();
   }
 
+  static constexpr bool kWhole = kPacks == kMambaFewPacks;
   static constexpr int kDim = MambaScanDim(kPacks), kItemDim = kDim / kMambaItems;
   using Pack = Vec<float, kWidth>;
   struct Tile {
@@ -435,15 +436,12 @@ template <typename T>
 REPRISE_FN void MambaScanBody(Block& b, const MambaScanArgs& a) {
   const int dim = MambaScanDim(MambaScanPacks(a)), pieces = (a.head_dim + dim - 1) / dim;
   const int head = b.x() / pieces, first = (b.x() - head * pieces) * dim;
-  constexpr int kWidth = kMambaWidth, kFew = kMambaFewPacks, kMost = kMambaMostPacks;
   if (MambaScanWidth(a) == 1) {
-    MambaScanBlock<T, 1, kMost, false>(b, a, head, first).Run();
-  } else if (a.state_size == kFew * kMambaLanes * kWidth) {
-    MambaScanBlock<T, kWidth, kFew, true>(b, a, head, first).Run();
-  } else if (MambaScanPacks(a) == kFew) {
-    MambaScanBlock<T, kWidth, kFew, false>(b, a, head, first).Run();
+    MambaScanBlock<T, 1, kMambaMostPacks>(b, a, head, first).Run();
+  } else if (MambaScanPacks(a) == kMambaFewPacks) {
+    MambaScanBlock<T, kMambaWidth, kMambaFewPacks>(b, a, head, first).Run();
   } else {
-    MambaScanBlock<T, kWidth, kMost, false>(b, a, head, first).Run();
+    MambaScanBlock<T, kMambaWidth, kMambaMostPacks>(b, a, head, first).Run();
   }
 }
 
