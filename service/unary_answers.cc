@@ -42,11 +42,18 @@ bool UnaryAnswers::IsBusy() const {
   return !on_their_way_.empty();
 }
 
-bool UnaryAnswers::HasWaiters(const UnaryRequest& request) const {
-  std::lock_guard lock(mutex_);
-  return std::any_of(on_their_way_.begin(), on_their_way_.end(), [&request](const OnItsWay& sent) {
-    return sent.request.sequence == request.sequence && !sent.waiters.empty();
+std::vector<UnaryAnswers::OnItsWay>::iterator UnaryAnswers::Find(const UnaryRequest& request) {
+  return std::find_if(on_their_way_.begin(), on_their_way_.end(), [&request](const OnItsWay& sent) {
+    return sent.request.sequence == request.sequence;
   });
+}
+
+bool UnaryAnswers::Withdraw(const UnaryRequest& request) {
+  std::lock_guard lock(mutex_);
+  const auto sent = Find(request);
+  if (!sent->waiters.empty()) return false;
+  on_their_way_.erase(sent);
+  return true;
 }
 
 std::vector<UnaryWaiter*> UnaryAnswers::Finish(const UnaryRequest& request,
@@ -59,9 +66,7 @@ std::vector<UnaryWaiter*> UnaryAnswers::Finish(const UnaryRequest& request,
     last_charge_ = {};
     last_charge_ = memory.ChargeAnswer(answer->Length());
   }
-  const auto sent = std::find_if(
-      on_their_way_.begin(), on_their_way_.end(),
-      [&request](const OnItsWay& other) { return other.request.sequence == request.sequence; });
+  const auto sent = Find(request);
   std::vector<UnaryWaiter*> waiters = std::move(sent->waiters);
   on_their_way_.erase(sent);
   return waiters;

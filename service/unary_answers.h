@@ -43,8 +43,9 @@ class UnaryAnswers {
                               grpc::ByteBuffer* answer);
   // Whether any request is on its way.
   bool IsBusy() const;
-  // Whether anybody but its sender waits for the request.
-  bool HasWaiters(const UnaryRequest& request) const;
+  // Takes back a request that was to run, in place of Finish, if nobody but its sender waits for
+  // it: who sends it from now on runs it. False: somebody waits for it, and it stays.
+  bool Withdraw(const UnaryRequest& request);
   // Ends a request that was to run, and keeps its answer, the last one, charged to `memory`, unless
   // it was refused (nullptr). Returns those who wait for it.
   std::vector<UnaryWaiter*> Finish(const UnaryRequest& request, const grpc::ByteBuffer* answer,
@@ -55,6 +56,9 @@ class UnaryAnswers {
     UnaryRequest request;
     std::vector<UnaryWaiter*> waiters;
   };
+
+  std::vector<OnItsWay>::iterator Find(const UnaryRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable std::mutex mutex_;
   std::vector<OnItsWay> on_their_way_ ABSL_GUARDED_BY(mutex_);

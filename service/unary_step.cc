@@ -110,9 +110,9 @@ absl::Status UnaryStep::Convert(const grpc::ByteBuffer& bytes) {
 
 absl::Status UnaryStep::CheckWanted() {
   const bool late = std::chrono::steady_clock::now() >= deadline_;
-  if ((!late && !cancelled_.load(std::memory_order_relaxed)) || session_->answers.HasWaiters(sent_))
-    return absl::OkStatus();
-  unwanted_ = true;
+  if (!late && !cancelled_.load(std::memory_order_relaxed)) return absl::OkStatus();
+  withdrawn_ = session_->answers.Withdraw(sent_);
+  if (!withdrawn_) return absl::OkStatus();
   if (late) {
     return absl::DeadlineExceededError(
         "the call's deadline passed before its step was launched; nothing has changed");
@@ -147,11 +147,7 @@ void UnaryStep::Finished(const absl::Status& status, const engine::StepResult* r
   if (status.ok()) answered = CatchOutOfMemory([&] { return Serialize(*result); });
   if (answered.ok()) session_->NoteResult(result->report);
   host_.telemetry.NoteStep(origin(), *this, answered, answered.ok() ? result : nullptr);
-  // A call that repeats this one may have come after this one was found to be unwanted.
-  Tell(unwanted_ ? absl::AbortedError("the call that sent this step first ended before it was "
-                                      "launched; nothing has changed; send it again")
-                 : answered,
-       answered.ok() ? response_bytes_ : nullptr);
+  if (!withdrawn_) Tell(answered, answered.ok() ? response_bytes_ : nullptr);
   session_->last_asked_ns.store(NowNs(), std::memory_order_relaxed);
   Finish(ToGrpcStatus(answered));
 }

@@ -74,7 +74,7 @@ class UnaryStep final : public grpc::ServerUnaryReactor, public StepJob, public 
   std::mutex mutex_;  // held while the call is ended
   std::shared_ptr<ServedSession> session_;
   bool admitted_ = false;
-  bool unwanted_ = false;  // refused because nobody waits for it any more
+  bool withdrawn_ = false;  // nobody waited for it any more: it was not launched
   uint32_t num_entries_ = 0;
   UnaryRequest sent_;
   MemoryBudget::Charge charge_;

@@ -88,16 +88,16 @@ TEST(UnaryStepAgain, ARefusedStepIsNotKept) {
   client.StartRow(kRow, kLongPrompt, 32);  // with the sequence number of the refused step
 }
 
-// The client gives up while its step runs, and asks again before and after the step's end.
+// The client gives up before its step is launched or while it runs, and asks again at once.
 TEST(UnaryStepAgain, AfterALostAnswerIsGivenIt) {
   ServedModel served(Slowed(2000));
   StreamClient client(served.NewChannel());
   std::vector<uint32_t> tokens = {client.StartRow(kRow, kLongPrompt, 32)};
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 1; i <= 5; ++i) {
     const v1::StepRequest step = NextStep(client);
-    // Long enough to be launched on an idle server, far too short for the step.
-    const Answer lost = CallStep(client, step, std::chrono::milliseconds(5));
-    Answer again = CallStep(client, step);
+    // From too short for the launch to long enough for it, far too short for the step.
+    const Answer lost = CallStep(client, step, std::chrono::milliseconds(i));
+    const Answer again = CallStep(client, step);
     ASSERT_TRUE(again.status.ok()) << again.status.error_message();
     if (lost.status.ok()) {
       EXPECT_EQ(again.response.SerializeAsString(), lost.response.SerializeAsString());
