@@ -357,19 +357,20 @@ typedef struct reprise_verify_report {
   uint64_t bytes;
 } reprise_verify_report;
 
-// Addresses among the arguments of a bucket's kernels. `graph` is valid as long as the manager's
-// handle, the columns until its next audit.
+// Addresses that a bucket's kernels, copies and fills were given. `graph` is valid as long as the
+// manager's handle, the columns until its next audit.
 typedef struct reprise_audit_report {
   size_t struct_size;
   const char* graph;
   uint64_t num_kernels;
-  uint64_t num_pointers;  // in all kernels
-  uint64_t num_untold;    // nodes that cannot be told: copies, fills, host functions, and others
+  uint64_t num_pointers;  // in all kernels, copies and fills
+  uint64_t num_untold;    // nodes that cannot be told: host functions, and others
   // Those that are in no registered buffer, nor in the workspace: [num_foreign].
   size_t num_foreign;
   const int32_t* foreign_node;        // of all nodes of the graph
-  const char* const* foreign_kernel;  // as the driver calls it
-  const uint64_t* foreign_offset;     // in the kernel's arguments, in bytes
+  const char* const* foreign_kernel;  // as the driver calls it, or "copy" or "fill"
+  const uint64_t* foreign_offset;  // in a kernel's arguments, in bytes; 0 is where a copy or a fill
+                                   // writes, 8 where a copy reads
   const uint64_t* foreign_address;
 } reprise_audit_report;
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graphs/captured_nodes.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -15,13 +17,13 @@ namespace {
 std::string GridText(unsigned x, unsigned y, unsigned z) { return absl::StrCat(x, "x", y, "x", z); }
 
 // "" where nothing differs.
-std::string DifferenceOf(const GraphNode& enqueued, const runtime::KernelNode& captured) {
+std::string DifferenceOf(const GraphNode& enqueued, const runtime::CapturedNode& captured) {
   std::vector<std::string> differences;
   const auto compare = [&](const char* what, const std::string& before, const std::string& after) {
     if (before != after)
       differences.push_back(absl::StrCat(what, " ", before, " enqueued, ", after, " captured"));
   };
-  if (!captured.kernel.empty()) compare("kernel", enqueued.kernel, captured.kernel);
+  if (!captured.name.empty()) compare("kernel", enqueued.kernel, captured.name);
   compare("grid", GridText(enqueued.grid_x, enqueued.grid_y, 1),
           GridText(captured.grid_x, captured.grid_y, captured.grid_z));
   compare("block", absl::StrCat(enqueued.block), absl::StrCat(captured.block));
@@ -37,17 +39,22 @@ std::string DifferenceOf(const GraphNode& enqueued, const runtime::KernelNode& c
 absl::StatusOr<CapturedNodes> ListCapturedNodes(runtime::Stream& stream, const Bucket& bucket,
                                                 const EnqueueFn& enqueue) {
   if (enqueue == nullptr) return absl::InvalidArgumentError("the enqueue function is empty");
-  runtime::KeepKernelNodes(stream);
+  runtime::KeepNodes(stream);
   REPRISE_ASSIGN_OR_RETURN(const auto graph,
                            CaptureWork(stream, [&] { return enqueue(stream, bucket); }));
-  runtime::KernelNodes* nodes = runtime::KernelNodesOf(*graph);
+  runtime::CapturedNodeAccess* nodes = runtime::NodesOf(*graph);
   if (nodes == nullptr) {
     return absl::UnimplementedError(
         "this device does not tell the nodes of captured graphs; allowed: host, cuda");
   }
-  REPRISE_ASSIGN_OR_RETURN(const std::span<const runtime::KernelNode> kernels, nodes->List());
-  return CapturedNodes{.kernels = {kernels.begin(), kernels.end()},
-                       .num_other_nodes = graph->num_other_nodes()};
+  REPRISE_ASSIGN_OR_RETURN(const std::span<const runtime::CapturedNode> all, nodes->List());
+  CapturedNodes captured;
+  captured.num_other_nodes = graph->num_other_nodes();
+  std::copy_if(all.begin(), all.end(), std::back_inserter(captured.kernels),
+               [](const runtime::CapturedNode& node) {
+                 return node.kind == runtime::CapturedNode::Kind::kKernel;
+               });
+  return captured;
 }
 
 absl::Status CheckCaptured(std::span<const GraphNode> enqueued, const CapturedNodes& captured) {
@@ -68,9 +75,9 @@ absl::Status CheckCaptured(std::span<const GraphNode> enqueued, const CapturedNo
         "node ", i, " (", node.op, node.shape.empty() ? "" : " ", node.shape, "): ", difference));
   }
   if (next < captured.kernels.size()) {
-    const runtime::KernelNode& node = captured.kernels[next];
+    const runtime::CapturedNode& node = captured.kernels[next];
     return absl::InternalError(absl::StrCat("node ", node.index, " of the captured graph (",
-                                            node.kernel, "): captured, and not enqueued"));
+                                            node.name, "): captured, and not enqueued"));
   }
   if (num_others == captured.num_other_nodes) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("nodes that are no kernels: ", num_others, " enqueued, ",

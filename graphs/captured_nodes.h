@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a captured graph itself holds, as its device tells it (runtime/kernel_nodes.h), and whether
+// What a captured graph itself holds, as its device tells it (runtime/captured_node.h), and whether
 // that is what was enqueued (graph_nodes.h). Nothing is replayed.
 #ifndef REPRISE_GRAPHS_CAPTURED_NODES_H_
 #define REPRISE_GRAPHS_CAPTURED_NODES_H_
@@ -11,13 +11,13 @@
 #include "absl/status/statusor.h"
 #include "graphs/bucket.h"
 #include "graphs/graph_nodes.h"
+#include "runtime/captured_node.h"
 #include "runtime/device.h"
-#include "runtime/kernel_nodes.h"
 
 namespace reprise::graphs {
 
 struct CapturedNodes {
-  std::vector<runtime::KernelNode> kernels;  // in the order of the graph
+  std::vector<runtime::CapturedNode> kernels;  // in the order of the graph
   int num_other_nodes = 0;
 };
 

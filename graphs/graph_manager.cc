@@ -13,7 +13,7 @@
 #include "graphs/graph_pointers.h"
 #include "graphs/graph_store.h"
 #include "graphs/memory_snapshot.h"
-#include "runtime/kernel_nodes.h"
+#include "runtime/captured_node.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::graphs {
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<GraphManager>> GraphManager::Create(runtime::Stre
   manager->store_ = std::make_unique<GraphStore>(
       stream, manager->table_.buckets(),
       GraphLimits{.max_bytes = kept.max_graph_bytes, .max_graphs = kept.max_graphs});
-  if (!kept.buffers.empty()) runtime::KeepKernelNodes(stream);
+  if (!kept.buffers.empty()) runtime::KeepNodes(stream);
   REPRISE_RETURN_IF_ERROR(manager->CaptureAhead());
   if (kept.capture == CaptureMode::kBackground) REPRISE_RETURN_IF_ERROR(manager->StartWorker());
   return manager;
@@ -130,7 +130,7 @@ absl::Status GraphManager::CaptureAhead() {
 
 absl::Status GraphManager::StartWorker() {
   REPRISE_ASSIGN_OR_RETURN(capture_stream_, options_.device->CreateStream());
-  if (!buffers_.empty()) runtime::KeepKernelNodes(*capture_stream_);
+  if (!buffers_.empty()) runtime::KeepNodes(*capture_stream_);
   auto capture = [this, started = false,
                   ready = absl::Status()](int index) mutable -> absl::StatusOr<CaptureResult> {
     const Bucket& bucket = table_.buckets()[static_cast<size_t>(index)];

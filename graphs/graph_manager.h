@@ -150,13 +150,13 @@ class GraphManager {
   // that differs; InvalidArgument without memory; those of Replay and RunEager.
   absl::StatusOr<VerifyReport> Verify(const BatchShape& batch, std::span<const MemoryRange> memory);
 
-  // Looks for pointers in the arguments of the bucket's kernels that are in none of
-  // GraphManagerOptions::buffers, nor in the workspace; captures the bucket first where it has no
-  // graph. Errors: FailedPrecondition without buffers; Unimplemented where the device does not tell
-  // arguments (HIP); those of Replay.
+  // Looks for pointers that the bucket's kernels, copies and fills were given and that are in none
+  // of GraphManagerOptions::buffers, nor in the workspace; captures the bucket first where it has
+  // no graph. Errors: FailedPrecondition without buffers; Unimplemented where the device does not
+  // tell arguments (HIP); those of Replay.
   absl::StatusOr<AuditReport> Audit(const BatchShape& batch);
   // A buffer lies elsewhere now: graphs that are replayed from here on use `data` instead, those in
-  // flight what they had. Kernels are changed in place; a graph whose nodes cannot all be told, or
+  // flight what they had. Nodes are changed in place; a graph whose nodes cannot all be told, or
   // that the driver does not change, is captured again, for which the function has to use the new
   // address already. Contents are the caller's business. Waits for captures that are under way.
   // Errors: NotFound names the buffers; InvalidArgument on null; the first capture's, whose bucket

@@ -8,11 +8,13 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/kernel_nodes.h"
+#include "runtime/captured_node.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::graphs {
 namespace {
+
+using runtime::CapturedNode;
 
 bool Owns(const MemoryRange& range, uint64_t address) {
   const auto begin = reinterpret_cast<uint64_t>(range.data);
@@ -29,31 +31,32 @@ void ForEachWord(std::span<const std::byte> args, Visit visit) {
   }
 }
 
-int CountOpaque(std::span<const runtime::KernelNode> nodes) {
-  return static_cast<int>(std::count_if(
-      nodes.begin(), nodes.end(), [](const runtime::KernelNode& node) { return node.opaque; }));
+int Count(std::span<const CapturedNode> nodes, bool (*counts)(const CapturedNode&)) {
+  return static_cast<int>(std::count_if(nodes.begin(), nodes.end(), counts));
 }
+bool IsKernel(const CapturedNode& node) { return node.kind == CapturedNode::Kind::kKernel; }
+bool IsOpaque(const CapturedNode& node) { return node.opaque; }
 
 }  // namespace
 
 absl::StatusOr<AuditReport> AuditPointers(runtime::CapturedGraph& graph,
                                           std::span<const MemoryRange> owners) {
-  runtime::KernelNodes* access = runtime::KernelNodesOf(graph);
+  runtime::CapturedNodeAccess* access = runtime::NodesOf(graph);
   if (access == nullptr) {
-    return absl::UnimplementedError("this device does not tell the arguments of captured kernels");
+    return absl::UnimplementedError("this device does not tell the arguments of captured nodes");
   }
-  REPRISE_ASSIGN_OR_RETURN(const std::span<const runtime::KernelNode> nodes, access->List());
-  AuditReport report{.num_kernels = static_cast<int>(nodes.size()),
-                     .num_untold = graph.num_other_nodes() + CountOpaque(nodes)};
-  for (const runtime::KernelNode& node : nodes) {
+  REPRISE_ASSIGN_OR_RETURN(const std::span<const CapturedNode> nodes, access->List());
+  AuditReport report{.num_kernels = Count(nodes, IsKernel), .num_untold = Count(nodes, IsOpaque)};
+  for (const CapturedNode& node : nodes) {
     ForEachWord(node.args, [&](size_t offset, uint64_t word) {
       const bool owned = std::any_of(owners.begin(), owners.end(),
                                      [&](const MemoryRange& range) { return Owns(range, word); });
-      if (!owned && !access->IsAddress(word)) return;
+      // A kernel's words may be anything; those of copies and fills are addresses.
+      if (!owned && IsKernel(node) && !access->IsAddress(word)) return;
       ++report.num_pointers;
       if (owned) return;
       report.foreign.push_back(
-          {.node = node.index, .kernel = node.kernel, .offset = offset, .address = word});
+          {.node = node.index, .kernel = node.name, .offset = offset, .address = word});
     });
   }
   return report;
@@ -61,10 +64,10 @@ absl::StatusOr<AuditReport> AuditPointers(runtime::CapturedGraph& graph,
 
 absl::StatusOr<bool> MovePointers(runtime::CapturedGraph& graph, const MemoryRange& from, void* to,
                                   MoveReport* report) {
-  runtime::KernelNodes* access = runtime::KernelNodesOf(graph);
-  if (access == nullptr || graph.num_other_nodes() > 0) return false;
-  REPRISE_ASSIGN_OR_RETURN(const std::span<const runtime::KernelNode> nodes, access->List());
-  if (CountOpaque(nodes) > 0) return false;
+  runtime::CapturedNodeAccess* access = runtime::NodesOf(graph);
+  if (access == nullptr) return false;
+  REPRISE_ASSIGN_OR_RETURN(const std::span<const CapturedNode> nodes, access->List());
+  if (Count(nodes, IsOpaque) > 0) return false;
   const uint64_t distance = reinterpret_cast<uint64_t>(to) - reinterpret_cast<uint64_t>(from.data);
   int num_changed = 0;
   const auto start = std::chrono::steady_clock::now();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds and changes the pointers among the arguments of captured kernels. A pointer is a word of
-// eight bytes, at a multiple of eight, that the device knows as an address.
+// Finds and changes the pointers among the arguments of captured nodes. In a kernel's, a pointer is
+// a word of eight bytes, at a multiple of eight, that the device knows as an address.
 #ifndef REPRISE_GRAPHS_GRAPH_POINTERS_H_
 #define REPRISE_GRAPHS_GRAPH_POINTERS_H_
 

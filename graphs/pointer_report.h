@@ -11,11 +11,13 @@
 
 namespace reprise::graphs {
 
-// An address among the arguments of a captured kernel that is in no registered buffer.
+// An address that a captured node was given and that is in no registered buffer.
 struct ForeignPointer {
   int node = 0;        // of all nodes of the graph
-  std::string kernel;  // as the driver calls it
-  size_t offset = 0;   // in the kernel's arguments, in bytes
+  std::string kernel;  // as the driver calls it, or "copy" or "fill"
+  // In a kernel's arguments, in bytes. Of a copy and a fill, 0 is where it writes, 8 where it
+  // reads.
+  size_t offset = 0;
   uint64_t address = 0;
   bool operator==(const ForeignPointer&) const = default;
 };
@@ -23,10 +25,10 @@ struct ForeignPointer {
 struct AuditReport {
   std::string_view graph = {};  // valid as long as the manager
   int num_kernels = 0;
-  int num_pointers = 0;  // in all kernels
+  int num_pointers = 0;  // in all kernels, copies and fills
   std::vector<ForeignPointer> foreign = {};
-  // Nodes whose pointers cannot be told: copies, fills, host functions, and kernels that were given
-  // their arguments in a form of their own.
+  // Nodes whose pointers cannot be told: host functions, graphs within the graph, copies and fills
+  // of several lines, and kernels that were given their arguments in a form of their own.
   int num_untold = 0;
 };
 

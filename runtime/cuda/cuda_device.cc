@@ -13,7 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "runtime/cuda/cuda_kernel_nodes.h"
+#include "runtime/cuda/cuda_captured_nodes.h"
 #include "runtime/gpu/gpu_device.h"
 #include "runtime/gpu/gpu_vendor.h"
 #include "runtime/status_macros.h"
@@ -173,14 +173,14 @@ class CudaVendor final : public GpuVendor {
     return ToStatus(cudaGraphExecDestroy(Native(exec)), "cudaGraphExecDestroy");
   }
 
-  bool tells_kernel_nodes() const override { return true; }
-  absl::Status GraphListKernelNodes(GpuGraphHandle graph,
-                                    std::vector<GpuKernelNode>* nodes) const override {
-    return ListCudaKernelNodes(Native(graph), nodes);
+  bool tells_nodes() const override { return true; }
+  absl::Status GraphListNodes(GpuGraphHandle graph,
+                              std::vector<GpuCapturedNode>* nodes) const override {
+    return ListCudaNodes(Native(graph), nodes);
   }
-  absl::Status GraphExecSetKernelArgs(GpuExecHandle exec, const GpuKernelNode& node,
-                                      std::span<const std::byte> args) const override {
-    return SetCudaKernelArgs(Native(exec), node, args);
+  absl::Status GraphExecSetNodeArgs(GpuExecHandle exec, const GpuCapturedNode& node,
+                                    std::span<const std::byte> args) const override {
+    return SetCudaNodeArgs(Native(exec), node, args);
   }
   bool IsAddress(const void* address) const override;
 

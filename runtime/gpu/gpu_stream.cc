@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/kernel_nodes.h"
+#include "runtime/captured_node.h"
 #include "runtime/launch_check.h"
 #include "runtime/status_macros.h"
 
@@ -32,7 +32,7 @@ class GraphOwner {
   const GpuVendor& vendor_;
 };
 
-class GpuStream final : public Stream, public KeepsKernelNodes {
+class GpuStream final : public Stream, public KeepsNodes {
  public:
   GpuStream(const GpuContext& context, GpuStreamHandle stream, bool owned)
       : context_(context), stream_(stream), owned_(owned) {}
@@ -54,7 +54,7 @@ class GpuStream final : public Stream, public KeepsKernelNodes {
   absl::StatusOr<std::unique_ptr<CapturedGraph>> EndCapture() override;
   void AbortCapture() override;
   void* native_handle() const override { return stream_.raw; }
-  void KeepKernelNodes() override { keeps_nodes_ = vendor().tells_kernel_nodes(); }
+  void KeepNodes() override { keeps_nodes_ = vendor().tells_nodes(); }
 
   absl::Status Replay(const GpuContext& context, GpuExecHandle exec);
 
@@ -108,12 +108,12 @@ class GpuGraph : public CapturedGraph {
   size_t device_bytes_ = 0;
 };
 
-// A graph that also keeps what it was made from, by whose nodes its kernels are told apart.
-class GpuGraphWithNodes final : public GpuGraph, public KernelNodes {
+// A graph that also keeps what it was made from, by whose nodes its own are told apart.
+class GpuGraphWithNodes final : public GpuGraph, public CapturedNodeAccess {
  public:
   GpuGraphWithNodes(const GpuContext& context, std::unique_ptr<GraphOwner> captured)
       : GpuGraph(context), captured_(std::move(captured)) {}
-  absl::StatusOr<std::span<const KernelNode>> List() override;
+  absl::StatusOr<std::span<const CapturedNode>> List() override;
   absl::Status SetArgs(size_t node, std::span<const std::byte> args) override;
   bool IsAddress(uint64_t word) override {
     GpuDeviceGuard guard(context());
@@ -122,18 +122,18 @@ class GpuGraphWithNodes final : public GpuGraph, public KernelNodes {
 
  private:
   const std::unique_ptr<GraphOwner> captured_;
-  std::vector<GpuKernelNode> gpu_nodes_;  // once they were asked for
-  std::vector<KernelNode> nodes_;         // the same, as later replays have them
+  std::vector<GpuCapturedNode> gpu_nodes_;  // once they were asked for
+  std::vector<CapturedNode> nodes_;         // the same, as later replays have them
 };
 
-absl::StatusOr<std::span<const KernelNode>> GpuGraphWithNodes::List() {
+absl::StatusOr<std::span<const CapturedNode>> GpuGraphWithNodes::List() {
   if (!nodes_.empty()) return nodes_;
   GpuDeviceGuard guard(context());
   REPRISE_RETURN_IF_ERROR(guard.status());
-  std::vector<GpuKernelNode> found;
-  REPRISE_RETURN_IF_ERROR(context().vendor->GraphListKernelNodes(captured_->graph, &found));
+  std::vector<GpuCapturedNode> found;
+  REPRISE_RETURN_IF_ERROR(context().vendor->GraphListNodes(captured_->graph, &found));
   gpu_nodes_ = std::move(found);
-  for (const GpuKernelNode& node : gpu_nodes_) nodes_.push_back(node.node);
+  for (const GpuCapturedNode& node : gpu_nodes_) nodes_.push_back(node.node);
   return nodes_;
 }
 
@@ -142,7 +142,7 @@ absl::Status GpuGraphWithNodes::SetArgs(size_t node, std::span<const std::byte> 
   REPRISE_RETURN_IF_ERROR(CheckSetArgs(nodes_, node, args));
   GpuDeviceGuard guard(context());
   REPRISE_RETURN_IF_ERROR(guard.status());
-  REPRISE_RETURN_IF_ERROR(context().vendor->GraphExecSetKernelArgs(exec(), gpu_nodes_[node], args));
+  REPRISE_RETURN_IF_ERROR(context().vendor->GraphExecSetNodeArgs(exec(), gpu_nodes_[node], args));
   nodes_[node].args.assign(args.begin(), args.end());
   return absl::OkStatus();
 }

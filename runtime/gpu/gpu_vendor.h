@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "runtime/captured_node.h"
 #include "runtime/device.h"
-#include "runtime/kernel_nodes.h"
 
 namespace reprise::runtime {
 
@@ -52,9 +52,9 @@ struct GpuKernelInfo {
   bool can_wait = false;  // compiled where KernelDef::waits_for_previous is of effect
 };
 
-// A kernel of a captured graph, and the vendor's handle of its node.
-struct GpuKernelNode {
-  KernelNode node;
+// A node of a captured graph, and the vendor's handle of it.
+struct GpuCapturedNode {
+  CapturedNode node;
   void* raw = nullptr;
 };
 
@@ -116,16 +116,16 @@ class GpuVendor {
   // A graph in flight ends first.
   virtual absl::Status GraphExecDestroy(GpuExecHandle exec) const = 0;
 
-  // The arguments of captured kernels; see kernel_nodes.h. Only where a vendor says that it tells.
-  virtual bool tells_kernel_nodes() const { return false; }
-  virtual absl::Status GraphListKernelNodes(GpuGraphHandle /*graph*/,
-                                            std::vector<GpuKernelNode>* /*nodes*/) const {
-    return absl::UnimplementedError("the kernels of a captured graph");
+  // The nodes of a captured graph; see captured_node.h. Only where a vendor says that it tells.
+  virtual bool tells_nodes() const { return false; }
+  virtual absl::Status GraphListNodes(GpuGraphHandle /*graph*/,
+                                      std::vector<GpuCapturedNode>* /*nodes*/) const {
+    return absl::UnimplementedError("the nodes of a captured graph");
   }
   // `graph`, from which `exec` was made, is not changed. args: as many bytes as the node has.
-  virtual absl::Status GraphExecSetKernelArgs(GpuExecHandle /*exec*/, const GpuKernelNode& /*node*/,
-                                              std::span<const std::byte> /*args*/) const {
-    return absl::UnimplementedError("other arguments for a captured kernel");
+  virtual absl::Status GraphExecSetNodeArgs(GpuExecHandle /*exec*/, const GpuCapturedNode& /*node*/,
+                                            std::span<const std::byte> /*args*/) const {
+    return absl::UnimplementedError("other arguments for a captured node");
   }
   virtual bool IsAddress(const void* /*address*/) const { return false; }
 

@@ -4,30 +4,56 @@
 #include <string>
 
 namespace reprise::runtime {
+namespace {
 
-std::vector<KernelNode> ListKernelNodes(const HostProgram& program) {
-  std::vector<KernelNode> nodes;
-  for (size_t i = 0; i < program.nodes.size(); ++i) {
-    const auto* work = std::get_if<KernelWork>(&program.nodes[i]);
-    if (work == nullptr) continue;
-    const auto* args = static_cast<const std::byte*>(work->args.data());
-    nodes.push_back({.index = static_cast<int>(i),
-                     .kernel = std::string(work->kernel->name),
-                     .grid_x = work->shape.grid_x,
-                     .grid_y = work->shape.grid_y,
-                     .block = work->shape.block,
-                     .shared_bytes = work->shape.shared_bytes,
-                     .args = {args, args + work->args.bytes()}});
+CapturedNode Describe(const WorkItem& item) {
+  if (const auto* kernel = std::get_if<KernelWork>(&item)) {
+    const auto* args = static_cast<const std::byte*>(kernel->args.data());
+    return {.name = std::string(kernel->kernel->name),
+            .grid_x = kernel->shape.grid_x,
+            .grid_y = kernel->shape.grid_y,
+            .block = kernel->shape.block,
+            .shared_bytes = kernel->shape.shared_bytes,
+            .args = {args, args + kernel->args.bytes()}};
+  }
+  if (const auto* copy = std::get_if<CopyWork>(&item)) {
+    return {.kind = CapturedNode::Kind::kCopy,
+            .name = "copy",
+            .args = ArgsBytes(CopyNodeArgs{.dst = copy->dst, .src = copy->src})};
+  }
+  if (const auto* fill = std::get_if<FillWork>(&item)) {
+    return {.kind = CapturedNode::Kind::kFill,
+            .name = "fill",
+            .args = ArgsBytes(FillNodeArgs{.dst = fill->dst})};
+  }
+  return {.kind = CapturedNode::Kind::kOther, .name = "host function", .opaque = true};
+}
+
+}  // namespace
+
+std::vector<CapturedNode> ListNodes(const HostProgram& program) {
+  std::vector<CapturedNode> nodes;
+  for (const WorkItem& item : program.nodes) {
+    nodes.push_back(Describe(item));
+    nodes.back().index = static_cast<int>(nodes.size()) - 1;
   }
   return nodes;
 }
 
-std::shared_ptr<HostProgram> WithArgs(const HostProgram& program, int node,
+std::shared_ptr<HostProgram> WithArgs(const HostProgram& program, size_t node,
                                       std::span<const std::byte> args) {
-  auto copy = std::make_shared<HostProgram>(program);
-  std::get<KernelWork>(copy->nodes[static_cast<size_t>(node)]).args =
-      HostArgs(args.data(), args.size());
-  return copy;
+  auto changed = std::make_shared<HostProgram>(program);
+  WorkItem& item = changed->nodes[node];
+  if (auto* copy = std::get_if<CopyWork>(&item)) {
+    const auto to = ArgsFromBytes<CopyNodeArgs>(args);
+    copy->dst = to.dst;
+    copy->src = to.src;
+  } else if (auto* fill = std::get_if<FillWork>(&item)) {
+    fill->dst = ArgsFromBytes<FillNodeArgs>(args).dst;
+  } else {
+    std::get<KernelWork>(item).args = HostArgs(args.data(), args.size());
+  }
+  return changed;
 }
 
 }  // namespace reprise::runtime

@@ -14,8 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/captured_node.h"
 #include "runtime/device.h"
-#include "runtime/kernel_nodes.h"
 
 namespace reprise::runtime {
 
@@ -72,10 +72,11 @@ struct HostProgram {
   std::shared_ptr<std::mutex> running = std::make_shared<std::mutex>();
 };
 
-// As KernelNodes::List.
-std::vector<KernelNode> ListKernelNodes(const HostProgram& program);
-// The same program, but for the arguments of one node. REQUIRES: it is a kernel.
-std::shared_ptr<HostProgram> WithArgs(const HostProgram& program, int node,
+// As CapturedNodeAccess::List.
+std::vector<CapturedNode> ListNodes(const HostProgram& program);
+// The same program, but for the arguments of one node. REQUIRES: it is a kernel, a copy or a fill,
+// and there are as many bytes as it has.
+std::shared_ptr<HostProgram> WithArgs(const HostProgram& program, size_t node,
                                       std::span<const std::byte> args);
 
 }  // namespace reprise::runtime

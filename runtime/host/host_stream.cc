@@ -23,10 +23,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/captured_node.h"
 #include "runtime/host/host_program.h"
 #include "runtime/host/mapped_addresses.h"
 #include "runtime/host/spin_wait.h"
-#include "runtime/kernel_nodes.h"
 #include "runtime/launch_check.h"
 #include "runtime/status_macros.h"
 
@@ -158,7 +158,7 @@ class HostStream final : public Stream {
   std::thread thread_;
 };
 
-class HostGraph final : public CapturedGraph, public KernelNodes {
+class HostGraph final : public CapturedGraph, public CapturedNodeAccess {
  public:
   HostGraph(const HostExecutor& executor, ReplayWork program)
       : executor_(executor), program_(std::move(program)) {
@@ -178,31 +178,31 @@ class HostGraph final : public CapturedGraph, public KernelNodes {
   int num_other_nodes() const override { return num_other_nodes_; }
   size_t device_bytes() const override { return 0; }
 
-  absl::StatusOr<std::span<const KernelNode>> List() override {
+  absl::StatusOr<std::span<const CapturedNode>> List() override {
     FindNodes();
     addresses_ = MappedAddresses::Read();
-    return kernel_nodes_;
+    return nodes_;
   }
   absl::Status SetArgs(size_t node, std::span<const std::byte> args) override {
     FindNodes();
-    REPRISE_RETURN_IF_ERROR(CheckSetArgs(kernel_nodes_, node, args));
+    REPRISE_RETURN_IF_ERROR(CheckSetArgs(nodes_, node, args));
     // Replays in flight share the program that they were enqueued with.
-    program_ = WithArgs(*program_, kernel_nodes_[node].index, args);
-    kernel_nodes_[node].args.assign(args.begin(), args.end());
+    program_ = WithArgs(*program_, node, args);
+    nodes_[node].args.assign(args.begin(), args.end());
     return absl::OkStatus();
   }
   bool IsAddress(uint64_t word) override { return addresses_.Contains(word); }
 
  private:
   void FindNodes() {
-    if (kernel_nodes_.empty()) kernel_nodes_ = ListKernelNodes(*program_);
+    if (nodes_.empty()) nodes_ = ListNodes(*program_);
   }
 
   const HostExecutor& executor_;
   ReplayWork program_;
   int num_kernel_nodes_ = 0;
   int num_other_nodes_ = 0;
-  std::vector<KernelNode> kernel_nodes_;  // once they were asked for
+  std::vector<CapturedNode> nodes_;  // once they were asked for
   MappedAddresses addresses_;
 };
 

@@ -46,7 +46,7 @@ TEST_P(CapturedNodesTest, AreThoseThatWereEnqueued) {
   }
   ASSERT_OK(captured);
   ASSERT_EQ(captured->kernels.size(), 3u);
-  EXPECT_EQ(captured->kernels[2].kernel, testing::kProbeCount);
+  EXPECT_EQ(captured->kernels[2].name, testing::kProbeCount);
   EXPECT_EQ(captured->kernels[2].grid_y, 3u);
   EXPECT_EQ(captured->kernels[2].shared_bytes, 256u);
   EXPECT_EQ(captured->num_other_nodes, 1);
@@ -80,9 +80,9 @@ GraphNode Enqueued(const std::string& op) {
           .argument_bytes = 48};
 }
 
-runtime::KernelNode Captured(const std::string& op) {
+runtime::CapturedNode Captured(const std::string& op) {
   return {.index = op == "norm" ? 0 : 2,
-          .kernel = "reprise_" + op,
+          .name = "reprise_" + op,
           .grid_x = 4,
           .grid_y = 2,
           .block = 128,
@@ -106,7 +106,7 @@ TEST(CheckCaptured, NamesTheFirstNodeThatDiffersAndWhatEitherSays) {
     std::string says;
   };
   const std::vector<Case> cases = {
-      {[](CapturedNodes* c) { c->kernels[1].kernel = "reprise_other"; },
+      {[](CapturedNodes* c) { c->kernels[1].name = "reprise_other"; },
        "node 2 (linear 8x4): kernel reprise_linear enqueued, reprise_other captured"},
       {[](CapturedNodes* c) { c->kernels[0].grid_x = 5; },
        "node 0 (norm): grid 4x2x1 enqueued, 5x2x1 captured"},
@@ -128,7 +128,7 @@ TEST(CheckCaptured, NamesTheFirstNodeThatDiffersAndWhatEitherSays) {
        "node 0 (norm): block 128 enqueued, 64 captured; shared bytes 1024 enqueued, 8 captured"},
       {[](CapturedNodes* c) { c->kernels.pop_back(); },
        "node 2 (linear 8x4): enqueued, and not captured"},
-      {[](CapturedNodes* c) { c->kernels.push_back({.index = 3, .kernel = "more"}); },
+      {[](CapturedNodes* c) { c->kernels.push_back({.index = 3, .name = "more"}); },
        "node 3 of the captured graph (more): captured, and not enqueued"},
       {[](CapturedNodes* c) { c->num_other_nodes = 3; },
        "nodes that are no kernels: 1 enqueued, 3 captured"},
@@ -139,7 +139,7 @@ TEST(CheckCaptured, NamesTheFirstNodeThatDiffersAndWhatEitherSays) {
 
 TEST(CheckCaptured, DoesNotCompareWhatTheDeviceCannotTell) {
   EXPECT_OK(CheckChanged([](CapturedNodes*) {}));
-  EXPECT_OK(CheckChanged([](CapturedNodes* c) { c->kernels[0].kernel = ""; }));
+  EXPECT_OK(CheckChanged([](CapturedNodes* c) { c->kernels[0].name = ""; }));
   EXPECT_OK(CheckChanged([](CapturedNodes* c) {
     c->kernels[1].args.clear();
     c->kernels[1].opaque = true;

@@ -232,26 +232,65 @@ TEST_F(CudaGraphManager, ReplaysAndAllocationsGoOnWhileManyNodesAreCaptured) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-TEST_F(CudaGraphManager, AuditTellsTheEmbeddersOwnNodesFromKernels) {
+TEST_F(CudaGraphManager, AuditTellsTheEmbeddersOwnCopiesAndFills) {
   Embedder embedder;
+  uint64_t* other = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&other), 4 * sizeof(uint64_t)), cudaSuccess);
+  // In the order of the graph: a kernel, a fill, a copy, a fill of two lines, a host function.
   const EnqueueFn work = [&](runtime::Stream& s, const Bucket& bucket) -> absl::Status {
     absl::Status status = embedder.Work()(s, bucket);
     if (!status.ok()) return status;
     const auto native = static_cast<cudaStream_t>(s.native_handle());
-    if (cudaMemsetAsync(embedder.cell, 1, 1, native) != cudaSuccess)
-      return absl::InternalError("memset");
+    if (cudaMemsetAsync(embedder.cell, 1, 1, native) != cudaSuccess ||
+        cudaMemcpyAsync(other, embedder.cell, 8, cudaMemcpyDeviceToDevice, native) != cudaSuccess ||
+        cudaMemset2DAsync(other, 16, 0, 8, 2, native) != cudaSuccess ||
+        cudaLaunchHostFunc(
+            native, [](void*) {}, nullptr) != cudaSuccess)
+      return absl::InternalError("the embedder's own");
     return absl::OkStatus();
   };
-  uint64_t* other = nullptr;
-  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&other), sizeof(uint64_t)), cudaSuccess);
   GraphManagerOptions options{.buckets = {8}, .warm_up = false};
-  options.buffers = {{"other", other, sizeof(uint64_t)}};
+  options.buffers = {{"other", other, 4 * sizeof(uint64_t)}};
   ASSERT_OK_AND_ASSIGN(auto manager, GraphManager::Create(*embedder.stream, options, work));
   ASSERT_OK_AND_ASSIGN(const AuditReport report, manager->Audit({.rows = 8}));
-  ASSERT_EQ(report.foreign.size(), 1u);
+  ASSERT_EQ(report.foreign.size(), 3u);
   EXPECT_EQ(report.foreign[0].kernel, testing::kProbeAffine);
-  EXPECT_EQ(report.foreign[0].address, reinterpret_cast<uint64_t>(embedder.cell));
-  EXPECT_EQ(report.num_untold, 1);
+  EXPECT_EQ(report.foreign[1].kernel, "fill");
+  EXPECT_EQ(report.foreign[1].offset, 0u);
+  EXPECT_EQ(report.foreign[2].kernel, "copy");
+  EXPECT_EQ(report.foreign[2].offset, 8u);
+  for (const ForeignPointer& pointer : report.foreign)
+    EXPECT_EQ(pointer.address, reinterpret_cast<uint64_t>(embedder.cell));
+  EXPECT_EQ(report.num_kernels, 1);
+  EXPECT_EQ(report.num_pointers, 4);
+  EXPECT_EQ(report.num_untold, 2);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  manager = nullptr;
+  EXPECT_EQ(cudaFree(other), cudaSuccess);
+}
+
+TEST_F(CudaGraphManager, GraphWithAHostFunctionIsCapturedAgainWhenABufferMoves) {
+  Embedder embedder;
+  uint64_t* other = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&other), sizeof(uint64_t)), cudaSuccess);
+  ASSERT_EQ(cudaMemset(other, 0, sizeof(uint64_t)), cudaSuccess);
+  const EnqueueFn work = [&](runtime::Stream& s, const Bucket& bucket) -> absl::Status {
+    const auto native = static_cast<cudaStream_t>(s.native_handle());
+    if (cudaLaunchHostFunc(
+            native, [](void*) {}, nullptr) != cudaSuccess)
+      return absl::InternalError("cudaLaunchHostFunc");
+    return embedder.Work()(s, bucket);
+  };
+  GraphManagerOptions options{.buckets = {8}, .warm_up = false};
+  options.buffers = {{"cell", embedder.cell, sizeof(uint64_t)}};
+  ASSERT_OK_AND_ASSIGN(auto manager, GraphManager::Create(*embedder.stream, options, work));
+  ASSERT_OK(manager->Replay(8));
+  std::swap(embedder.cell, other);
+  ASSERT_OK_AND_ASSIGN(const MoveReport moved, manager->MoveBuffer("cell", embedder.cell));
+  EXPECT_EQ(moved.num_graphs, 0);
+  EXPECT_EQ(moved.num_recaptured, 1);
+  ASSERT_OK(manager->Replay(8));
+  EXPECT_EQ(embedder.Get(), 8u);
   manager = nullptr;
   EXPECT_EQ(cudaFree(other), cudaSuccess);
 }

@@ -34,7 +34,7 @@ struct FakeGpu {
   struct Recording {
     int num_kernels = 0;
     int num_others = 0;
-    std::vector<GpuKernelNode> nodes = {};
+    std::vector<GpuCapturedNode> nodes = {};
   };
 
   int num_devices = 2;
@@ -158,13 +158,17 @@ class FakeGpuVendor final : public GpuVendor {
   absl::Status MemcpyAsync(void* dst, const void* src, size_t bytes, GpuCopy,
                            GpuStreamHandle stream) const override {
     absl::Status status = Enter("MemcpyAsync");
-    if (status.ok() && !RecordOther(stream)) std::memcpy(dst, src, bytes);
+    if (status.ok() && !RecordOther(stream, CapturedNode::Kind::kCopy, "copy",
+                                    ArgsBytes(CopyNodeArgs{.dst = dst, .src = src})))
+      std::memcpy(dst, src, bytes);
     return status;
   }
   absl::Status MemsetAsync(void* dst, unsigned char value, size_t bytes,
                            GpuStreamHandle stream) const override {
     absl::Status status = Enter("MemsetAsync");
-    if (status.ok() && !RecordOther(stream)) std::memset(dst, value, bytes);
+    if (status.ok() && !RecordOther(stream, CapturedNode::Kind::kFill, "fill",
+                                    ArgsBytes(FillNodeArgs{.dst = dst})))
+      std::memset(dst, value, bytes);
     return status;
   }
 
@@ -210,15 +214,15 @@ class FakeGpuVendor final : public GpuVendor {
     gpu_.streams[stream.raw] = true;
     return status;
   }
-  bool tells_kernel_nodes() const override { return true; }
-  absl::Status GraphListKernelNodes(GpuGraphHandle graph,
-                                    std::vector<GpuKernelNode>* nodes) const override {
+  bool tells_nodes() const override { return true; }
+  absl::Status GraphListNodes(GpuGraphHandle graph,
+                              std::vector<GpuCapturedNode>* nodes) const override {
     *nodes = gpu_.graphs.at(graph.raw).nodes;
-    return Enter("GraphListKernelNodes");
+    return Enter("GraphListNodes");
   }
-  absl::Status GraphExecSetKernelArgs(GpuExecHandle, const GpuKernelNode& node,
-                                      std::span<const std::byte> args) const override {
-    absl::Status status = Enter("GraphExecSetKernelArgs");
+  absl::Status GraphExecSetNodeArgs(GpuExecHandle, const GpuCapturedNode& node,
+                                    std::span<const std::byte> args) const override {
+    absl::Status status = Enter("GraphExecSetNodeArgs");
     if (status.ok()) gpu_.set_args[node.raw].assign(args.begin(), args.end());
     return status;
   }
@@ -292,8 +296,9 @@ class FakeGpuVendor final : public GpuVendor {
     if (early) gpu_.launched_early.push_back(Get(kernel).name);
     if (const auto it = gpu_.captures.find(stream.raw); it != gpu_.captures.end()) {
       const auto* bytes = static_cast<const std::byte*>(args);
-      it->second.nodes.push_back({.node = {.index = it->second.num_kernels++,
-                                           .kernel = Get(kernel).name,
+      ++it->second.num_kernels;
+      it->second.nodes.push_back({.node = {.index = static_cast<int>(it->second.nodes.size()),
+                                           .name = Get(kernel).name,
                                            .args = {bytes, bytes + args_bytes}},
                                   .raw = gpu_.NewHandle()});
     } else {
@@ -313,10 +318,16 @@ class FakeGpuVendor final : public GpuVendor {
     return failure.empty() ? absl::OkStatus() : failure.mapped();
   }
   // True when the stream is capturing.
-  bool RecordOther(GpuStreamHandle stream) const {
+  bool RecordOther(GpuStreamHandle stream, CapturedNode::Kind kind, const char* name,
+                   std::vector<std::byte> args) const {
     const auto it = gpu_.captures.find(stream.raw);
     if (it == gpu_.captures.end()) return false;
     ++it->second.num_others;
+    it->second.nodes.push_back({.node = {.index = static_cast<int>(it->second.nodes.size()),
+                                         .kind = kind,
+                                         .name = name,
+                                         .args = std::move(args)},
+                                .raw = gpu_.NewHandle()});
     return true;
   }
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/kernel_nodes.h"
+#include "runtime/captured_node.h"
 #include "runtime/memory/buffer.h"
 #include "tests/runtime/fake_gpu_vendor.h"
 #include "tests/testing/status_codes.h"
@@ -271,35 +271,39 @@ TEST_F(GpuDeviceTest, MemoryFreedByOthersMeanwhileCountsAsNone) {
   EXPECT_EQ(graph->device_bytes(), 0u);
 }
 
-TEST_F(GpuDeviceTest, GraphTellsItsKernelsWhereTheStreamWasToldToKeepThem) {
+TEST_F(GpuDeviceTest, GraphTellsItsNodesWhereTheStreamWasToldToKeepThem) {
   MakeDevice(1);
   const auto module = Load();
   ASSERT_OK_AND_ASSIGN(auto stream, device_->CreateStream());
+  ASSERT_OK_AND_ASSIGN(auto buffer, DeviceBuffer::Create(*device_, 8));
   const auto capture = [&]() -> std::unique_ptr<CapturedGraph> {
     EXPECT_OK(stream->BeginCapture());
     EXPECT_OK(stream->Launch(*module->Find("add"), {}, Args{1}));
     EXPECT_OK(stream->Launch(*module->Find("mul"), {}, Args{2}));
+    EXPECT_OK(stream->Fill(buffer.data(), 0, 4));
     return *stream->EndCapture();
   };
-  EXPECT_EQ(KernelNodesOf(*capture()), nullptr);
+  EXPECT_EQ(NodesOf(*capture()), nullptr);
   EXPECT_THAT(gpu_.graphs, IsEmpty());
-  KeepKernelNodes(*stream);
+  KeepNodes(*stream);
   auto graph = capture();
   EXPECT_EQ(gpu_.graphs.size(), 1u);
-  KernelNodes* nodes = KernelNodesOf(*graph);
+  CapturedNodeAccess* nodes = NodesOf(*graph);
   ASSERT_NE(nodes, nullptr);
-  ASSERT_OK_AND_ASSIGN(const std::span<const KernelNode> list, nodes->List());
-  ASSERT_EQ(list.size(), 2u);
-  EXPECT_EQ(list[1].kernel, "mul");
+  ASSERT_OK_AND_ASSIGN(const std::span<const CapturedNode> list, nodes->List());
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list[1].name, "mul");
+  EXPECT_EQ(list[2].kind, CapturedNode::Kind::kFill);
+  EXPECT_EQ(ArgsFromBytes<FillNodeArgs>(list[2].args).dst, buffer.data());
   const Args other{7};
   ASSERT_OK(nodes->SetArgs(1, std::as_bytes(std::span(&other, 1))));
   ASSERT_EQ(gpu_.set_args.size(), 1u);
   EXPECT_EQ(gpu_.set_args.begin()->second, list[1].args);
   EXPECT_EQ(list[1].args[0], std::byte{7});
-  Fail("GraphExecSetKernelArgs");
+  Fail("GraphExecSetNodeArgs");
   const Args third{9};
   EXPECT_THAT(nodes->SetArgs(1, std::as_bytes(std::span(&third, 1))),
-              StatusIs(absl::StatusCode::kInternal, "fakeGraphExecSetKernelArgs"));
+              StatusIs(absl::StatusCode::kInternal, "fakeGraphExecSetNodeArgs"));
   EXPECT_EQ(list[1].args[0], std::byte{7});
   EXPECT_TRUE(nodes->IsAddress(4096));
   EXPECT_FALSE(nodes->IsAddress(0));
