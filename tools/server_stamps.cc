@@ -2,6 +2,7 @@
 #include "tools/server_stamps.h"
 
 #include <array>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -33,13 +34,16 @@ uint64_t BytesOfGraphs(const v1::StartProfileResponse& wire) {
 
 v1::StartProfileRequest StartRequestOf(const ProfileOptions& options, uint64_t bandwidth_bytes) {
   v1::StartProfileRequest request;
+  std::set<uint32_t> rows, tokens;
   for (const StepPoint& point : PointsOf(options)) {
     if (point.is_decode()) {
-      request.add_rows(point.rows);
+      rows.insert(point.rows);
     } else {
-      request.add_tokens(static_cast<uint32_t>(point.num_tokens()));
+      tokens.insert(static_cast<uint32_t>(point.num_tokens()));
     }
   }
+  request.mutable_rows()->Assign(rows.begin(), rows.end());
+  request.mutable_tokens()->Assign(tokens.begin(), tokens.end());
   request.set_bandwidth_bytes(bandwidth_bytes);
   request.set_products(true);
   return request;

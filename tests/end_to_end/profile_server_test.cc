@@ -29,7 +29,7 @@ using ::testing::StartsWith;
 class ProfiledServer : public BenchProgramTest {
  protected:
   void SetUp() override {
-    const auto model = WriteTinyModel({}, directory_.path() + "/tiny");
+    const auto model = WriteTinyModel(tiny_, directory_.path() + "/tiny");
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *model;
     std::vector<std::string> flags = {"--block-size",    "4",  "--max-rows", "8",
@@ -69,6 +69,7 @@ class ProfiledServer : public BenchProgramTest {
   }
   json Written() const { return json::parse(ReadTextFile(File("profile.json"))); }
 
+  TinyModelOptions tiny_;
   std::vector<std::string> more_flags_;
   std::string model_;
   std::unique_ptr<ServedProgram> server_;
@@ -78,6 +79,14 @@ class ProfiledServer : public BenchProgramTest {
 class AdministratedServer : public ProfiledServer {
  protected:
   AdministratedServer() { more_flags_ = {"--allow-administration"}; }
+};
+
+class HybridServer : public AdministratedServer {
+ protected:
+  HybridServer() {
+    tiny_.architecture = "granitemoehybrid";
+    tiny_.num_experts = 0;
+  }
 };
 
 TEST_F(AdministratedServer, GivesTheReportOfAnEngineInTheProcess) {
@@ -133,6 +142,17 @@ TEST_F(AdministratedServer, GivesTheReportOfAnEngineInTheProcess) {
   EXPECT_THAT(report.stdout_text(), HasSubstr("| wall p50 |"));
   EXPECT_THAT(report.stdout_text(), HasSubstr("### Kernels of 1@40"));
   EXPECT_THAT(ReadTextFile(File("b.csv")), HasSubstr(",publish,reprise_publish"));
+}
+
+// Its rows carry state, which a context alone does not bring.
+TEST_F(HybridServer, IsMeasuredAtEveryPoint) {
+  Program program(Arguments({"--points", "3@40+2x5,1x7,3@20..40,2@2", "--iterations", "3",
+                             "--bandwidth-bytes", "1MiB", "--json", File("profile.json")}));
+  ASSERT_EQ(program.Wait(), 0) << program.stderr_text();
+  const json profile = Written();
+  EXPECT_THAT(SchemaErrors(SchemaNamed("profile"), profile), IsEmpty());
+  ASSERT_EQ(profile["points"].size(), 4u);
+  EXPECT_FALSE(profile["points"][0]["kernels"].empty());
 }
 
 TEST_F(AdministratedServer, BoundsNameKernelsThatThereAre) {

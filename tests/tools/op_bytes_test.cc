@@ -221,6 +221,8 @@ TEST(OpBytes, OfStateSpaceModelsAreTheirState) {
               Optional(FieldsAre(7 * 36 + 3 * 120 + 24, 7 * 12 + 4 * 120)));
   // Attention reads the KV of its one layer, and no state.
   EXPECT_THAT(BytesOfOne(HybridSpec(), {"attention_portable"}), Optional(FieldsAre(3 * 5 * 8, 0)));
+  EXPECT_THAT(BytesOfOne(HybridSpec(), {"attention_portable"}, {4}),
+              Optional(FieldsAre(7 * 5 * 8, 0)));
 }
 
 // All but the three lines of the embedding, which a kernel before it reads.

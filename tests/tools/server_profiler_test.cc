@@ -145,6 +145,39 @@ TEST_F(ServerProfile, ReachesContextsByPrefillingThemAndGivesEverythingBack) {
   EXPECT_EQ(prefills, 2u * 10);
 }
 
+// The state of a row is that of its last step, and no context brings it back.
+TEST_F(ServerProfile, PrefillsRowsThatCarryStateForEveryWindow) {
+  ServerInfo info = Server();
+  info.limits.row_state_bytes = 64;
+  FakeStepServer server(info);
+  TimedChannel channel(&server);
+  StepSession session(&channel, &server, info);
+  ServerProfiler profiler(
+      &session,
+      {.num_kernels = {{"decode", 12}, {"mixed", 14}}, .attention_tree = 3, .batch_leaves = {}},
+      nullptr);
+  for (const StepPoint& point :
+       {StepPoint{.rows = 3, .context = 50}, StepPoint{.rows = 3, .context = 40, .shortest = 20},
+        StepPoint{.rows = 2, .context = 30, .prompts = {5, 3}},
+        StepPoint{.rows = 0, .context = 0, .prompts = {16}}, StepPoint{.rows = 1, .context = 2}}) {
+    profile_ = {};
+    profile_.rows = point.rows;
+    profile_.context = point.context;
+    profile_.prompts = point.prompts;
+    profile_.shortest = point.shortest;
+    ASSERT_OK(profiler.Measure(
+        {.iterations = 20, .warmup = 3, .rounds = 1}, 0, [](uint32_t) { return absl::OkStatus(); },
+        &profile_))
+        << NameOf(point);
+    EXPECT_THAT(server.violations, IsEmpty()) << NameOf(point);
+    EXPECT_EQ(server.num_refused, 0u) << NameOf(point);
+    EXPECT_EQ(profile_.plain.replay_ns.count(), 20u);
+    EXPECT_EQ(server.num_held_blocks(), 0u);
+    EXPECT_EQ(server.num_rows(), 0u);
+  }
+  EXPECT_DOUBLE_EQ(profile_.mean_context, 2);
+}
+
 TEST_F(ServerProfile, TakesTimesFromTheLedgerAndTheClient) {
   ASSERT_OK(Measure({.rows = 3, .context = 50}));
   EXPECT_EQ(profile_.plain.replay_ns.count(), 20u);

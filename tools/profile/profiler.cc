@@ -276,8 +276,8 @@ std::optional<double> PointProfile::Spread() const {
 absl::Status CountWork(const models::ModelSpec& spec, runtime::DType dtype, runtime::DType kv_dtype,
                        PointProfile* profile) {
   const StepPoint point = profile->point();
-  // A step with prompts moves what a decode step of as many rows as it has tokens would, that read
-  // the KV of its rows together.
+  // A step with prompts moves what a decode step of as many rows as it has tokens would, but for
+  // KV, which is read for its rows, and what they carry beside it.
   const auto tokens = static_cast<double>(point.num_tokens());
   const double attended = profile->mean_attended * static_cast<double>(point.num_rows()) / tokens;
   REPRISE_ASSIGN_OR_RETURN(

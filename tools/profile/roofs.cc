@@ -65,7 +65,8 @@ double TokensOf(const MatrixSize& matrix, const PointProfile& point,
 
 // Of KV that a step reads, without what layers carry in its place.
 double KvBytes(const PointProfile& point, const ProfileContext& context) {
-  const uint64_t state = point.point().num_tokens() * context.spec.RowStateBytes(context.dtype);
+  const uint64_t state =
+      point.point().row_counts().decoding * context.spec.RowStateBytes(context.dtype);
   return static_cast<double>(point.bytes.kv_read - state);
 }
 

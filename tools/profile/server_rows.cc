@@ -48,27 +48,34 @@ std::vector<uint32_t> ServerRows::TakeBlocks(uint32_t tokens, size_t* next) cons
   return {begin, begin + static_cast<std::ptrdiff_t>(count)};
 }
 
-absl::Status ServerRows::Prefill(const GoOnFn& go_on) {
-  const kernels::StepLimits& limits = session_.server().limits;
-  const auto count = static_cast<uint32_t>(BlocksOf(point_, limits.block_size));
+absl::Status ServerRows::Prefill(GoOnFn go_on) {
+  go_on_ = std::move(go_on);
+  const auto count = static_cast<uint32_t>(BlocksOf(point_, session_.server().limits.block_size));
   REPRISE_ASSIGN_OR_RETURN(blocks_, session_.source().Allocate(count));
   // Scattered, as they are after a while of serving.
   std::shuffle(blocks_.begin(), blocks_.end(), std::mt19937_64(1));
+  return carries_state() ? absl::OkStatus() : Write(point_.context);
+}
+
+absl::Status ServerRows::Write(uint32_t context) {
+  const kernels::StepLimits& limits = session_.server().limits;
   StepOutcome outcome;
   PlannedStep step;
+  step.drop = std::exchange(resident_, {});
   uint32_t room = limits.max_prompt_tokens;
   const auto run = [&]() -> absl::Status {
-    REPRISE_RETURN_IF_ERROR(go_on());
+    REPRISE_RETURN_IF_ERROR(go_on_());
     REPRISE_RETURN_IF_ERROR(session_.Step(std::exchange(step, {}), &outcome));
     room = limits.max_prompt_tokens;
     return absl::OkStatus();
   };
   size_t next_block = 0;
   for (uint32_t row = 0; row < point_.rows; ++row) {
-    step.add.push_back({.row = row, .blocks = TakeBlocks(contexts_[row], &next_block)});
+    const std::vector<uint32_t> blocks = TakeBlocks(contexts_[row], &next_block);
+    const uint32_t tokens = HeldBefore(context, row);
+    if (tokens == 0) continue;
+    step.add.push_back({.row = row, .blocks = blocks});
     resident_.push_back(row);
-    // The last token of a context is that of the last measured step.
-    const uint32_t tokens = contexts_[row] - 1;
     for (uint32_t done = 0; done < tokens;) {
       const uint32_t chunk = std::min(room, tokens - done);
       step.chunks.push_back({.row = row,
@@ -79,7 +86,7 @@ absl::Status ServerRows::Prefill(const GoOnFn& go_on) {
       if (room == 0) REPRISE_RETURN_IF_ERROR(run());
     }
   }
-  return step.chunks.empty() ? absl::OkStatus() : run();
+  return step.chunks.empty() && step.drop.empty() ? absl::OkStatus() : run();
 }
 
 void ServerRows::AddPrompts(PlannedStep* step) const {
@@ -96,14 +103,15 @@ void ServerRows::AddPrompts(PlannedStep* step) const {
 }
 
 absl::Status ServerRows::AddAll(uint32_t context, StepOutcome* outcome) {
+  if (carries_state()) REPRISE_RETURN_IF_ERROR(Write(context));
   PlannedStep step;
-  step.drop = resident_;
+  if (!carries_state()) step.drop = std::exchange(resident_, {});
   size_t next_block = 0;
   for (uint32_t row = 0; row < point_.rows; ++row) {
-    // Each row is as far from its end as the longest.
-    const uint32_t held = contexts_[row] - (point_.context - context) - 1;
-    step.add.push_back(
-        {.row = row, .blocks = TakeBlocks(contexts_[row], &next_block), .context_length = held});
+    const uint32_t held = HeldBefore(context, row);
+    const std::vector<uint32_t> blocks = TakeBlocks(contexts_[row], &next_block);
+    const bool is_there = carries_state() && held > 0;
+    if (!is_there) step.add.push_back({.row = row, .blocks = blocks, .context_length = held});
     step.chunks.push_back(
         {.row = row, .tokens = TokensFrom(row, 1, session_.server().limits.vocab_size)});
   }
