@@ -376,9 +376,10 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
       "--allow-attention-trees", options->allow_attention_trees,
       "Let clients replace the tree by which attention's plan decides (SetAttentionTree); with "
       "--identities their role says so");
-  app->add_flag("--allow-administration", options->allow_administration,
-                "Let whoever reaches the server list and evict sessions, set buckets, reload files, "
-                "and profile steps, which makes others wait; with --identities their role says so");
+  app->add_flag(
+      "--allow-administration", options->allow_administration,
+      "Let whoever reaches the server list and evict sessions, set buckets, reload files, "
+      "and profile steps, which makes others wait; with --identities their role says so");
   const auto limit = [](std::string_view text) { return ParseUnsigned(text, 0, ~uint32_t{0}); };
   AddOption(app, "--max-session-rows", &options->session_limits.max_rows, limit, "N", "0",
             "Rows that one session may have resident; 0: all there are");
