@@ -56,8 +56,8 @@ class StepMetrics {
   void NoteAnswered(const engine::StepRequest& request, const StepTimes& times,
                     const engine::StepResult& result, uint64_t answered_ns);
 
-  // Calls `visit(metrics)` for each graph; the last is of graphs that nobody named, "other", such as
-  // those of stamped steps.
+  // Calls `visit(metrics)` for each graph; the last is of graphs that nobody named, "other", such
+  // as those of stamped steps.
   template <typename Visit>
   void ForEachGraph(Visit visit) const {
     for (const GraphMetrics* graph = first_.load(std::memory_order_acquire); graph != nullptr;
