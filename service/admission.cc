@@ -38,19 +38,25 @@ void Admission::Settle() const { const std::lock_guard lock(mutex_); }
 absl::Status Admission::BeginStep(engine::SessionId session, uint32_t limit) {
   std::lock_guard lock(mutex_);
   if (draining_) return Draining();
-  uint32_t& steps = unary_steps_[session];
+  uint32_t& steps = unanswered_[session];
   if (steps >= limit) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "unary steps of session ", session, " that wait: got ", limit + 1, ", allowed ", limit));
   }
   ++steps;
+  ++num_unary_steps_;
   return absl::OkStatus();
 }
 
-void Admission::EndStep(engine::SessionId session) {
+void Admission::AnswerStep(engine::SessionId session) {
   std::lock_guard lock(mutex_);
-  const auto it = unary_steps_.find(session);
-  if (--it->second == 0) unary_steps_.erase(it);
+  const auto it = unanswered_.find(session);
+  if (--it->second == 0) unanswered_.erase(it);
+}
+
+void Admission::EndStep() {
+  std::lock_guard lock(mutex_);
+  --num_unary_steps_;
   if (IsIdle()) idle_.notify_all();
 }
 
@@ -95,6 +101,6 @@ bool Admission::WaitIdle(std::chrono::steady_clock::time_point deadline) {
   return idle_.wait_until(lock, deadline, [this] { return IsIdle(); });
 }
 
-bool Admission::IsIdle() const { return streams_.empty() && unary_steps_.empty(); }
+bool Admission::IsIdle() const { return streams_.empty() && num_unary_steps_ == 0; }
 
 }  // namespace reprise::service

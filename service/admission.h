@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -43,10 +44,12 @@ class Admission {
   // What streams did before they left is done before this returns. REQUIRES: all have.
   void Settle() const;
 
-  // Counts a unary step of the session; each success needs an EndStep. Errors: Unavailable while
-  // draining; ResourceExhausted when `limit` of the session are on their way already.
+  // Counts a unary step of the session; each success needs an AnswerStep, right before its client
+  // is answered, and an EndStep, when nothing of it is left. Errors: Unavailable while draining;
+  // ResourceExhausted when `limit` of the session are unanswered already.
   absl::Status BeginStep(engine::SessionId session, uint32_t limit);
-  void EndStep(engine::SessionId session);
+  void AnswerStep(engine::SessionId session);
+  void EndStep();
 
   // Tells every connected stream.
   void EndIdleStreams(uint64_t since_ns);
@@ -66,8 +69,9 @@ class Admission {
   std::condition_variable idle_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<const Stream*, std::weak_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
-  // On their way, by session; sessions without any are not in it.
-  absl::flat_hash_map<engine::SessionId, uint32_t> unary_steps_ ABSL_GUARDED_BY(mutex_);
+  size_t num_unary_steps_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Unanswered ones by session; sessions without any are not in it.
+  absl::flat_hash_map<engine::SessionId, uint32_t> unanswered_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace reprise::service

@@ -26,15 +26,17 @@ absl::Status ProfileLease::Take(engine::SessionId session,
   }
   if (engine_.IsOpen(session) && holder_.load() == session) return absl::OkStatus();
   // Its end may have come before there was anything to drop.
-  holder_.store(0);
   profiler_.Drop().IgnoreError();
+  holder_.store(0);
   return absl::NotFoundError("session: has ended meanwhile");
 }
 
 void ProfileLease::Release(engine::SessionId session) {
-  if (!holder_.compare_exchange_strong(session, 0)) return;
-  // After a device fault they stay with the engine, which runs nothing any more.
+  if (holder_.load() != session) return;
+  // Before anybody else may capture some. After a device fault they stay with the engine, which
+  // runs nothing any more.
   profiler_.Drop().IgnoreError();
+  holder_.compare_exchange_strong(session, 0);
 }
 
 absl::Status ProfileLease::Check(engine::SessionId session) const {

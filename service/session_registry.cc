@@ -12,6 +12,8 @@ namespace {
 // Sessions that ended without their clients' doing, whose clients are told why when they come.
 constexpr size_t kMaxEnded = 64;
 
+absl::Status Draining() { return absl::UnavailableError("draining: the server is stopping"); }
+
 absl::Status Unknown() {
   return absl::NotFoundError("session: got a token of none, allowed that of an open StepStream");
 }
@@ -80,7 +82,8 @@ absl::StatusOr<std::shared_ptr<ServedSession>> SessionRegistry::Find(std::string
     found->last_asked_ns.store(NowNs(), std::memory_order_relaxed);
     return found;
   }
-  return ended != nullptr && ended->account == &account ? ended->why : Unknown();
+  if (ended != nullptr && ended->account == &account) return ended->why;
+  return draining_ ? Draining() : Unknown();
 }
 
 // ---- streams ----
@@ -94,7 +97,7 @@ absl::StatusOr<SessionRegistry::Attached> SessionRegistry::Attach(
         "not 0");
   }
   std::lock_guard lock(mutex_);
-  if (draining_) return absl::UnavailableError("draining: the server is stopping");
+  if (draining_) return Draining();
   if (!IsOpen(session)) return Unknown();
   Attached attached;
   if (session.holder_ != nullptr) {

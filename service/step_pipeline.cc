@@ -97,13 +97,11 @@ void StepPipeline::NoteServed(StepJob& job, const engine::StepResult* result) {
   turns_.NoteServed(job, num_steps, device_ns);
 }
 
-void StepPipeline::Withdraw(StepQueue& queue) {
+JobList StepPipeline::Withdraw(StepQueue& queue) {
   JobList withdrawn;
-  {
-    std::lock_guard lock(mutex_);
-    TakeAllJobs(queue, &withdrawn);
-  }
-  FinishRefused(&withdrawn);
+  std::lock_guard lock(mutex_);
+  TakeAllJobs(queue, &withdrawn);
+  return withdrawn;
 }
 
 void StepPipeline::CloseSession(engine::SessionId session, StepQueue& queue) {

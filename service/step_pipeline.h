@@ -51,8 +51,10 @@ class StepPipeline {
   // Submits the job, or queues it in its session's queue while the pipeline is full. A refusal of
   // the engine's goes to Finished.
   void Enqueue(StepJob* job, StepQueue& queue);
-  // Finishes the queue's waiting jobs as Aborted; those in flight go on.
-  void Withdraw(StepQueue& queue);
+  // Takes the waiting jobs out of the queue; those in flight go on. The caller has FinishRefused
+  // end them as Aborted, with no lock held that Finished takes.
+  [[nodiscard]] JobList Withdraw(StepQueue& queue);
+  static void FinishRefused(JobList* refused);
   // Closes the session in the engine, which keeps what it holds until its steps in flight have
   // ended, and withdraws its queued jobs.
   void CloseSession(engine::SessionId session, StepQueue& queue);
@@ -94,7 +96,6 @@ class StepPipeline {
   void NoteServed(StepJob& job, const engine::StepResult* result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Refuse(StepJob* job, absl::Status status, JobList* refused);
-  static void FinishRefused(JobList* refused);
   void Pump();
   // False when the pipeline stops.
   bool AwaitInFlight();

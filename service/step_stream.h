@@ -86,6 +86,8 @@ class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   absl::Status Encode(Exchange& exchange) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Writes nothing more and ends with `status` once nothing is in the pipeline.
   void Break(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends without an answer to what has not run. `session_is_lost`: another stream has it.
+  void EndAtOnce(const absl::Status& why, bool session_is_lost);
   void EndIfNothingWasAsked(uint64_t since_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Lets go of a session that is lost, once its steps in flight have ended and their answers are
   // kept.

@@ -194,15 +194,19 @@ void StepStream::ReleaseSession(bool lost) {
   }
 }
 
-void StepStream::LoseSession(const absl::Status& why) {
-  bool had_session = false;
+void StepStream::LoseSession(const absl::Status& why) { EndAtOnce(why, /*session_is_lost=*/true); }
+
+void StepStream::EndAtOnce(const absl::Status& why, bool session_is_lost) {
+  JobList withdrawn;
   {
     std::lock_guard lock(mutex_);
     Break(why);
-    lost_ns_ = NowNs();
-    had_session = has_session_;
+    if (session_is_lost) lost_ns_ = NowNs();
+    // As long as the session is this stream's: the next one may have it as soon as all steps of
+    // this one are answered, and what waits then is not this one's to withdraw.
+    if (has_session_) withdrawn = host_.pipeline.Withdraw(session_->queue);
   }
-  if (had_session) host_.pipeline.Withdraw(session_->queue);
+  StepPipeline::FinishRefused(&withdrawn);
   std::lock_guard lock(mutex_);
   Advance();
 }
@@ -210,15 +214,7 @@ void StepStream::LoseSession(const absl::Status& why) {
 // ---- the end of the call ----
 
 void StepStream::OnCancel() {
-  bool had_session = false;
-  {
-    std::lock_guard lock(mutex_);
-    Break(absl::CancelledError("the client ended the call"));
-    had_session = has_session_;
-  }
-  if (had_session) host_.pipeline.Withdraw(session_->queue);
-  std::lock_guard lock(mutex_);
-  Advance();
+  EndAtOnce(absl::CancelledError("the client ended the call"), /*session_is_lost=*/false);
 }
 
 void StepStream::Drain() {

@@ -47,7 +47,7 @@ grpc::ServerUnaryReactor* UnaryStep::Start(const ServiceHost& host, const Accoun
   const absl::Status handled = CatchOutOfMemory([&] { return step->Handle(account, request); });
   if (!handled.ok()) {
     host.telemetry.NoteStep(step->origin(), *step, handled, nullptr);
-    step->Finish(ToGrpcStatus(handled));
+    step->End(handled);
   }
   return step;
 }
@@ -63,7 +63,7 @@ UnaryStep::UnaryStep(const ServiceHost& host, const Account& account,
 }
 
 UnaryStep::~UnaryStep() {
-  if (admitted_) host_.admission.EndStep(session_->info.id);
+  if (admitted_) host_.admission.EndStep();
 }
 
 absl::Status UnaryStep::Handle(const Account& account, const grpc::ByteBuffer& bytes) {
@@ -82,7 +82,7 @@ absl::Status UnaryStep::Handle(const Account& account, const grpc::ByteBuffer& b
                            session_->answers.Begin(sent_, this, response_bytes_));
   if (claim == UnaryAnswers::Claim::kAnswered) {
     host_.telemetry.NoteRepeated(origin(), absl::OkStatus());
-    Finish(grpc::Status::OK);
+    End(absl::OkStatus());
   }
   if (claim != UnaryAnswers::Claim::kRun) return absl::OkStatus();
   const absl::Status converted = CatchOutOfMemory([&] { return Convert(bytes); });
@@ -92,6 +92,12 @@ absl::Status UnaryStep::Handle(const Account& account, const grpc::ByteBuffer& b
     Finished(converted, nullptr);
   }
   return absl::OkStatus();
+}
+
+void UnaryStep::End(const absl::Status& status) {
+  // A client that has its answer may send the next step at once.
+  if (admitted_) host_.admission.AnswerStep(session_->info.id);
+  Finish(ToGrpcStatus(status));
 }
 
 absl::Status UnaryStep::Convert(const grpc::ByteBuffer& bytes) {
@@ -149,7 +155,7 @@ void UnaryStep::Finished(const absl::Status& status, const engine::StepResult* r
   host_.telemetry.NoteStep(origin(), *this, answered, answered.ok() ? result : nullptr);
   if (!withdrawn_) Tell(answered, answered.ok() ? response_bytes_ : nullptr);
   session_->last_asked_ns.store(NowNs(), std::memory_order_relaxed);
-  Finish(ToGrpcStatus(answered));
+  End(answered);
 }
 
 StepOrigin UnaryStep::origin() const {
@@ -168,7 +174,7 @@ void UnaryStep::Answer(const absl::Status& status, const grpc::ByteBuffer* answe
   const std::lock_guard lock(mutex_);
   host_.telemetry.NoteRepeated(origin(), status);
   if (status.ok()) *response_bytes_ = *answer;
-  Finish(ToGrpcStatus(status));
+  End(status);
 }
 
 }  // namespace reprise::service

@@ -60,6 +60,8 @@ class UnaryStep final : public grpc::ServerUnaryReactor, public StepJob, public 
   absl::Status Handle(const Account& account, const grpc::ByteBuffer& bytes);
   // Errors leave the step unqueued.
   absl::Status Convert(const grpc::ByteBuffer& bytes);
+  // Ends the call, once.
+  void End(const absl::Status& status);
   absl::Status Serialize(const engine::StepResult& result);
   StepOrigin origin() const;
   // Ends the step in the session's UnaryAnswers; `answer` is nullptr where it was refused.

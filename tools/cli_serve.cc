@@ -233,8 +233,9 @@ absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& 
     REPRISE_ASSIGN_OR_RETURN(
         exchange, service::KvExchange::Create(*loaded.engine, flags.kv_exchange, options.model));
   }
-  server->AttachEngine(*loaded.engine, exchange.get());
+  // Before health says so: a signal from here on ends accepted steps first.
   state.SetServing();
+  server->AttachEngine(*loaded.engine, exchange.get());
   TellServing(loaded, *server, &console);
 
   const std::string signal = AwaitStop(*loaded.engine, server.get(), &state, &console);

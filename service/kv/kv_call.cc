@@ -145,8 +145,13 @@ absl::Status KvCall<Request>::Do() {
 
 template <typename Request>
 void KvCall<Request>::Run() {
+  status_ = CatchOutOfMemory([this] { return Do(); });
+}
+
+template <typename Request>
+void KvCall<Request>::Answer() {
   const std::lock_guard lock(mutex_);
-  this->Finish(ToGrpcStatus(CatchOutOfMemory([this] { return Do(); })));
+  this->Finish(ToGrpcStatus(status_));
 }
 
 template class KvCall<v1::ReadBlocksRequest>;

@@ -44,6 +44,7 @@ class KvCall final : public grpc::ServerUnaryReactor, public KvJob {
     delete this;
   }
   void Run() override;
+  void Answer() override;
 
  private:
   KvCall(const ServiceHost& host, KvService& kv, grpc::ByteBuffer* response)
@@ -60,6 +61,7 @@ class KvCall final : public grpc::ServerUnaryReactor, public KvJob {
   std::shared_ptr<ServedSession> session_;
   MemoryBudget::Charge charge_;  // of the request, then of the answer
   Request request_;
+  absl::Status status_;  // of Run
 };
 
 using ReadBlocksCall = KvCall<v1::ReadBlocksRequest>;

@@ -46,6 +46,9 @@ void KvQueue::Work() {
     job->Run();
     lock.lock();
     jobs_.pop_front();
+    lock.unlock();
+    job->Answer();
+    lock.lock();
   }
 }
 

@@ -20,8 +20,10 @@ namespace reprise::service {
 class KvJob {
  public:
   virtual ~KvJob() = default;
-  // Once, on the queue's thread. May free the job. Does not throw.
+  // Each once, on the queue's thread; neither throws. Answer comes when the queue counts the job no
+  // more, so that who has the answer may push the next one; it may free the job.
   virtual void Run() = 0;
+  virtual void Answer() = 0;
 };
 
 class KvQueue {

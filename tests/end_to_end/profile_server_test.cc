@@ -160,9 +160,9 @@ TEST_F(AdministratedServer, BoundsNameKernelsThatThereAre) {
   EXPECT_EQ(program.Wait(), 2);
   EXPECT_THAT(program.stderr_text(), HasSubstr("figure: got \"nothing\", allowed: replay, device"));
   EXPECT_THAT(program.stderr_text(), HasSubstr("publish"));
-  Program broken(Arguments({"--points", "1@40", "--iterations", "2", "--assert", "publish<1ns"}));
+  Program broken(Arguments({"--points", "1@40", "--iterations", "2", "--assert", "wall<1ns"}));
   EXPECT_EQ(broken.Wait(), 1);
-  EXPECT_THAT(broken.stderr_text(), HasSubstr("publish<1ns does not hold: "));
+  EXPECT_THAT(broken.stderr_text(), HasSubstr("wall<1ns does not hold: "));
 }
 
 TEST_F(ProfiledServer, GivesTheSameReportAsFarAsThereAreNumbers) {

@@ -6,15 +6,16 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
 #include "nlohmann/json.hpp"
 #include "tests/end_to_end/program.h"
+#include "tests/service/served_model.h"
 
 namespace reprise::testing {
 namespace {
@@ -22,6 +23,9 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+// Thousands of steps, so that a server is gone long before the last one.
+constexpr int kRequests = 800;
 
 class Restart : public ::testing::Test {
  protected:
@@ -41,15 +45,14 @@ class Restart : public ::testing::Test {
             "--kv-cache",    kv_cache,
             "--max-rows",    "8"};
   }
-  std::vector<std::string> Sched(const std::string& reopen,
-                                 const std::string& requests = "200") const {
+  std::vector<std::string> Sched(const std::string& reopen, int requests = kRequests) const {
     return {"sched",
             "--address",
             address(),
             "--prompt-lengths",
             "3..40",
             "--requests",
-            requests,
+            std::to_string(requests),
             "--max-new-tokens",
             "30",
             "--ignore-eos",
@@ -70,7 +73,7 @@ class Restart : public ::testing::Test {
     EXPECT_EQ(sched->Wait(), 0) << sched->stderr_text();
     const json outcome = json::parse(ReadTextFile(Path("json")), nullptr, false);
     json tokens;
-    EXPECT_EQ(outcome["requests"].size(), 200u);
+    EXPECT_EQ(outcome["requests"].size(), size_t{kRequests});
     for (const json& request : outcome["requests"]) {
       EXPECT_EQ(request["tokens"].size(), 30u);
       tokens.push_back(request["tokens"]);
@@ -79,16 +82,18 @@ class Restart : public ::testing::Test {
   }
   // Waits until the session has had that many requests answered, and says its id; "": it has not.
   std::string IdUnderLoad(uint64_t requests) const {
-    for (int i = 0; i < 500; ++i) {
-      Program list({"sessions", "list", "--address", address(), "--json", "-"});
-      if (list.Wait() == 0) {
-        const json listed = json::parse(list.stdout_text());
-        for (const json& session : listed["sessions"])
-          if (session["requests"] > requests) return session["id"].dump();
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return "";
+    const auto stub = v1::StepService::NewStub(
+        grpc::CreateChannel(address(), grpc::InsecureChannelCredentials()));
+    std::string id;
+    service::Eventually([&] {
+      grpc::ClientContext context;
+      v1::ListSessionsResponse listed;
+      if (!stub->ListSessions(&context, {}, &listed).ok()) return false;
+      for (const v1::SessionStatus& session : listed.sessions())
+        if (session.requests() > requests) id = std::to_string(session.id());
+      return !id.empty();
+    });
+    return id;
   }
 
   TemporaryDirectory directory_;
@@ -164,7 +169,7 @@ class NotReopened : public Restart {
 };
 
 TEST_F(NotReopened, ASessionThatAnAdministratorEvicts) {
-  Program sched(Sched("30s", "4000"));
+  Program sched(Sched("30s", 4000));
   const std::string id = IdUnderLoad(20);
   Program evict({"sessions", "evict", id, "--address", address()});
   EXPECT_EQ(evict.Wait(), 0) << evict.stderr_text();
@@ -172,21 +177,21 @@ TEST_F(NotReopened, ASessionThatAnAdministratorEvicts) {
 }
 
 TEST_F(NotReopened, ASessionOfASchedulerThatIsToldNotTo) {
-  Program sched(Sched("0", "4000"));
+  Program sched(Sched("0", 4000));
   ASSERT_NE(IdUnderLoad(20), "");
   Kill();
   ExpectFails(&sched, "it was not resumed");
 }
 
 TEST_F(NotReopened, ASessionWhoseServerStaysAway) {
-  Program sched(Sched("800ms", "4000"));
+  Program sched(Sched("800ms", 4000));
   ASSERT_NE(IdUnderLoad(20), "");
   Kill();
   ExpectFails(&sched, "no other session was opened");
 }
 
 TEST_F(NotReopened, ASessionWhereAnotherServerComesBack) {
-  Program sched(Sched("30s", "4000"));
+  Program sched(Sched("30s", 4000));
   ASSERT_NE(IdUnderLoad(20), "");
   Kill();
   Program other(Serve("512KiB"));

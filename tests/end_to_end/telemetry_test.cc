@@ -106,6 +106,9 @@ TEST_F(TelemetryOfTheProgram, TheAccessLogHasALineForEachStepAndFollowsRotation)
   ServedProgram served(model_, Flags());
   ASSERT_TRUE(served.ready());
   RunSteps(served);
+  // A thread of its own writes them.
+  ASSERT_TRUE(service::Eventually(
+      [&] { return ReadTextFile(log_).find("\"event\":\"session_ended\"") != std::string::npos; }));
   ASSERT_EQ(std::rename(log_.c_str(), (log_ + ".1").c_str()), 0);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (ReadTextFile(log_).empty() && std::chrono::steady_clock::now() < deadline)

@@ -299,7 +299,8 @@ TEST_P(CaptureModes, DestroyedManagerEndsTheCaptureThatIsUnderWayAndDropsTheRest
     if (bucket.capacity == 8) {  // the first; a latch counts no further than to zero
       inside.count_down();
       leaving.wait();
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      // Until the manager's destruction has begun.
+      std::this_thread::sleep_for(std::chrono::seconds(1));
     }
     return bench.Work()(s, bucket);
   };

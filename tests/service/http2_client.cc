@@ -95,7 +95,7 @@ bool Http2Client::Connect(const std::string& address) {
 }
 
 bool Http2Client::Send(std::string_view bytes) {
-  const steady_clock::time_point give_up = steady_clock::now() + std::chrono::seconds(5);
+  const steady_clock::time_point give_up = steady_clock::now() + std::chrono::seconds(60);
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
@@ -121,7 +121,7 @@ bool Http2Client::Drain() {
 }
 
 bool Http2Client::AwaitEnd() {
-  const steady_clock::time_point give_up = steady_clock::now() + std::chrono::seconds(10);
+  const steady_clock::time_point give_up = steady_clock::now() + std::chrono::seconds(60);
   char bytes[4096];
   while (steady_clock::now() < give_up) {
     pollfd ready = {.fd = fd_.get(), .events = POLLIN, .revents = 0};

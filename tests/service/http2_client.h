@@ -48,11 +48,11 @@ class Http2Client {
   bool Connect(const std::string& address);
 
   bool connected() const { return connected_; }
-  // False when the connection is gone, or the server takes nothing for five seconds.
+  // False when the connection is gone, or the server takes nothing for a minute.
   virtual bool Send(std::string_view bytes);
   // Reads what is there and throws it away. False at the connection's end.
   virtual bool Drain();
-  // Reads for up to ten seconds; true when the server ends the connection in that time.
+  // Reads for up to a minute; true when the server ends the connection in that time.
   bool AwaitEnd();
   // All that AwaitEnd read, as it came.
   const std::string& received() const { return received_; }

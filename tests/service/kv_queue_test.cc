@@ -21,11 +21,14 @@ using ::testing::HasSubstr;
 
 class Job final : public KvJob {
  public:
-  explicit Job(std::function<void()> run) : run_(std::move(run)) {}
+  explicit Job(
+      std::function<void()> run, std::function<void()> answer = [] {})
+      : run_(std::move(run)), answer_(std::move(answer)) {}
   void Run() override { run_(); }
+  void Answer() override { answer_(); }
 
  private:
-  const std::function<void()> run_;
+  const std::function<void()> run_, answer_;
 };
 
 // Holds a queue's thread until it is opened.
@@ -50,9 +53,9 @@ class Gate {
 TEST(KvQueue, RunsJobsInOrder) {
   std::vector<int> order;  // of the queue's thread, until that has ended
   std::deque<Job> jobs;
+  Gate done;
   {
     KvQueue queue;
-    Gate done;
     for (int i = 0; i < 4; ++i) jobs.emplace_back([&order, i] { order.push_back(i); });
     jobs.emplace_back([&done] { done.Open(); });
     for (size_t i = 0; i < jobs.size(); ++i) EXPECT_TRUE(queue.Push(i, &jobs[i]).ok());
@@ -61,12 +64,30 @@ TEST(KvQueue, RunsJobsInOrder) {
   EXPECT_THAT(order, ElementsAre(0, 1, 2, 3));
 }
 
-TEST(KvQueue, RefusesWhatIsTooMuchOfOneSessionAndOfAll) {
-  Gate gate;
+// A client that keeps as many calls as it may pushes the next one when one is answered.
+TEST(KvQueue, HasRoomForTheNextOneOfWhoeverIsAnswered) {
+  std::vector<absl::StatusCode> pushed;  // of the queue's thread, until that has ended
+  Gate begin, done;
   std::deque<Job> jobs;
+  Job next([&done] { done.Open(); });
   {
     KvQueue queue;
-    Gate done;
+    jobs.emplace_back([&begin] { begin.Wait(); },
+                      [&] { pushed.push_back(queue.Push(1, &next).code()); });
+    while (jobs.size() < KvQueue::kMaxSessionJobs) jobs.emplace_back([] {});
+    for (Job& job : jobs) EXPECT_TRUE(queue.Push(1, &job).ok());
+    begin.Open();
+    done.Wait();
+  }
+  EXPECT_THAT(pushed, ElementsAre(absl::StatusCode::kOk));
+}
+
+TEST(KvQueue, RefusesWhatIsTooMuchOfOneSessionAndOfAll) {
+  Gate gate, done;
+  std::deque<Job> jobs;
+  Job last([&done] { done.Open(); });
+  {
+    KvQueue queue;
     const auto push = [&](engine::SessionId session) {
       jobs.emplace_back([&gate] { gate.Wait(); });
       return queue.Push(session, &jobs.back());
@@ -83,7 +104,6 @@ TEST(KvQueue, RefusesWhatIsTooMuchOfOneSessionAndOfAll) {
     EXPECT_THAT(std::string(of_all.message()), HasSubstr("the server has 64"));
     gate.Open();
     // The last one is taken once there is room for it.
-    Job last([&done] { done.Open(); });
     while (!queue.Push(2000, &last).ok()) std::this_thread::yield();
     done.Wait();
   }

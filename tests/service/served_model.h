@@ -166,10 +166,10 @@ grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const 
 // What health says about `service`, or the error's code as a negative number.
 int CheckHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service = "");
 
-// Waits up to ten seconds for `condition`.
+// Waits up to a minute for `condition`.
 template <typename Condition>
 bool Eventually(const Condition& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -18,6 +18,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "service/clock.h"
+#include "tests/service/scrape.h"
 #include "tests/service/served_model.h"
 
 namespace reprise::service {
@@ -37,6 +38,18 @@ v1::StepRequest ContinueAll(const StreamClient& client) {
   v1::StepRequest step = client.NewStep();
   step.set_continue_all(true);
   return step;
+}
+
+// Waits until the server has taken that many steps: they wait, are on the device, or have ended.
+// REQUIRES: it answers metrics.
+bool AwaitAccepted(ServedModel& served, int num_steps) {
+  const std::string address = served.server().metrics_address();
+  return Eventually([&] {
+    // Those that have ended are looked at first, so that no step counts twice.
+    const double ended = Scrape(address).Sum("reprise_steps_total");
+    const Scrape now(address);
+    return ended + now["reprise_requests_in_flight"] + now["reprise_requests_waiting"] >= num_steps;
+  });
 }
 
 // ---- loading and health ----
@@ -148,29 +161,38 @@ TEST(Health, TurnsNotServingWhenTheDeviceFails) {
   EXPECT_TRUE(client.Finish().ok());
 }
 
-// Two steps were in flight: both are lost to the same fault.
+// Two steps were in flight: both are lost to the same fault, and the third never goes to the
+// device.
 TEST(Health, EveryStepInFlightLearnsOfTheFault) {
   ServedModel::Options options;
-  options.max_delay_us = 8000;
-  options.watchdog_timeout_ms = 1;
-  ServedModel served(options);
-  StreamClient client(served.NewChannel());
-  v1::StepRequest step = client.NewStep();
-  for (uint32_t row = 1; row <= 3; ++row) {
-    step.clear_add();
-    step.add_add()->set_row(row);
-    step.set_sequence(row);
-    ASSERT_TRUE(client.Send(step));
+  options.server.metrics_listen = "127.0.0.1:0";
+  options.max_delay_us = 16000;  // a step takes about 200 ms
+  options.watchdog_timeout_ms = 100;
+  double num_lost = 0;  // that were in flight
+  // On a busy machine the second step may come after the fault; then everything is tried again.
+  for (int tries = 0; tries < 5 && num_lost != 2; ++tries) {
+    ServedModel served(options);
+    StreamClient client(served.NewChannel());
+    v1::StepRequest step = client.NewStep();
+    for (uint32_t row = 1; row <= 3; ++row) {
+      step.clear_add();
+      step.add_add()->set_row(row);
+      step.set_sequence(row);
+      ASSERT_TRUE(client.Send(step));
+    }
+    std::vector<int> codes;
+    for (int i = 0; i < 3; ++i) {
+      v1::StepStreamResponse answer;
+      ASSERT_TRUE(client.Receive(&answer));
+      codes.push_back(answer.error().code());
+    }
+    num_lost = Scrape(served.server().metrics_address())["reprise_requests_lost_total"];
+    constexpr int kLost = grpc::StatusCode::DEADLINE_EXCEEDED;
+    constexpr int kRefused = grpc::StatusCode::UNAVAILABLE;
+    EXPECT_THAT(codes, ElementsAre(kLost, num_lost == 2 ? kLost : kRefused, kRefused))
+        << num_lost << " in flight";
   }
-  std::vector<int> codes;
-  for (int i = 0; i < 3; ++i) {
-    v1::StepStreamResponse answer;
-    ASSERT_TRUE(client.Receive(&answer));
-    codes.push_back(answer.error().code());
-  }
-  EXPECT_THAT(codes,
-              ElementsAre(grpc::StatusCode::DEADLINE_EXCEEDED, grpc::StatusCode::DEADLINE_EXCEEDED,
-                          grpc::StatusCode::UNAVAILABLE));
+  EXPECT_EQ(num_lost, 2);
 }
 
 // ---- addresses ----
@@ -242,7 +264,9 @@ TEST(Server, RefusesBadOptions) {
 // ---- drain ----
 
 TEST(Drain, FinishesAcceptedStepsThenEndsStreamsAsUnavailable) {
-  ServedModel served(Slow());
+  ServedModel::Options options = Slowed(3000);  // a step takes about 40 ms
+  options.server.metrics_listen = "127.0.0.1:0";
+  ServedModel served(options);
   StreamClient client(served.NewChannel());
   client.StartRow(kRow, kPrompt, kMaxContext);
   constexpr int kSteps = 4;  // all that a stream may have unanswered
@@ -250,12 +274,11 @@ TEST(Drain, FinishesAcceptedStepsThenEndsStreamsAsUnavailable) {
     ASSERT_TRUE(client.Send(ContinueAll(client)));
     client.CountStep();
   }
-  v1::StepStreamResponse response;
-  ASSERT_TRUE(client.Receive(&response));  // so all are on their way into the server
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(AwaitAccepted(served, 1 + kSteps));
   std::atomic<bool> complete = false;
   std::thread drain([&] { complete = served.server().Drain(); });
-  int answers = 1;
+  v1::StepStreamResponse response;
+  int answers = 0;
   while (client.Receive(&response)) {
     EXPECT_TRUE(response.has_step()) << response.ShortDebugString();
     ++answers;
@@ -302,7 +325,8 @@ TEST(Drain, RefusesNewWorkAndSaysSo) {
 TEST(Drain, CutsOffAtItsDeadlineWhatDoesNotEnd) {
   ServedModel::Options options;
   options.server.drain_timeout_ms = 200;
-  options.max_delay_us = 20000;
+  options.server.metrics_listen = "127.0.0.1:0";
+  options.max_delay_us = 20000;  // a step takes about 260 ms
   ServedModel served(options);
   StreamClient client(served.NewChannel());
   client.StartRow(kRow, kPrompt, kMaxContext);
@@ -310,27 +334,31 @@ TEST(Drain, CutsOffAtItsDeadlineWhatDoesNotEnd) {
     ASSERT_TRUE(client.Send(ContinueAll(client)));
     client.CountStep();
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(AwaitAccepted(served, 1 + 4));
   const uint64_t start_ns = NowNs();
   EXPECT_FALSE(served.server().Drain());
-  EXPECT_LT(NowNs() - start_ns, 5000000000u);
+  EXPECT_LT(NowNs() - start_ns, 30'000'000'000u);
   EXPECT_FALSE(client.Finish().ok());
   EXPECT_TRUE(served.server().Drain());  // already stopped
 }
 
 TEST(Drain, IdleServerStopsAtOnce) {
-  ServedModel served;
+  ServedModel::Options options;
+  options.server.drain_timeout_ms = 60000;
+  ServedModel served(options);
   StreamClient client(served.NewChannel());
   client.StartRow(kRow, kPrompt, 32);
   const uint64_t start_ns = NowNs();
   EXPECT_TRUE(served.server().Drain());
-  EXPECT_LT(NowNs() - start_ns, 2000000000u);
+  EXPECT_LT(NowNs() - start_ns, 30'000'000'000u);
   EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 // A client that has connected and asks nothing: Python's, for one, keeps its connection.
 TEST(Drain, IdleConnectionsDoNotHoldItUp) {
-  ServedModel served;
+  ServedModel::Options options;
+  options.server.drain_timeout_ms = 60000;
+  ServedModel served(options);
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < 4; ++i) {
     channels.push_back(served.NewChannel());
@@ -338,7 +366,7 @@ TEST(Drain, IdleConnectionsDoNotHoldItUp) {
   }
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(served.server().Drain());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
 // Ordinary keepalive of a client, as often as gRPC's own clients can be told to.
@@ -347,7 +375,7 @@ TEST(Server, TakesAClientsKeepaliveWithAndWithoutCalls) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 1100);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 1000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   StreamClient client(

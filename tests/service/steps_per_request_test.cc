@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/service/scrape.h"
 #include "tests/service/served_model.h"
 
 namespace reprise::service {
@@ -227,13 +228,21 @@ TEST(StepsPerRequest, WhoAsksForEightAtATimeGetsNoMoreOfTheDevice) {
   std::atomic<int> eights = 0, ones = 0;
   std::thread asks_for_eight([&] { Ask(served, kMaxSteps, stop, &eights); });
   std::thread asks_for_one([&] { Ask(served, 1, stop, &ones); });
-  std::this_thread::sleep_for(std::chrono::seconds(1));
+  // What both get while both ask.
+  EXPECT_TRUE(Eventually([&] { return eights > 0 && ones > 0; }));
+  const int eights_before = eights, ones_before = ones;
+  int of_eights = 0, of_ones = 0;
+  EXPECT_TRUE(Eventually([&] {
+    of_eights = eights - eights_before;
+    of_ones = ones - ones_before;
+    return of_eights + of_ones >= 400;
+  }));
   stop = true;
   asks_for_eight.join();
   asks_for_one.join();
-  EXPECT_GT(ones, 0);
-  EXPECT_LT(eights, 3 * ones) << eights << " and " << ones << " steps";
-  EXPECT_LT(ones, 3 * eights) << ones << " and " << eights << " steps";
+  EXPECT_GT(of_ones, 0);
+  EXPECT_LT(of_eights, 3 * of_ones) << of_eights << " and " << of_ones << " steps";
+  EXPECT_LT(of_ones, 3 * of_eights) << of_ones << " and " << of_eights << " steps";
 }
 
 // Its row, with a prompt and as many steps as asked for, before any step of the session has run.
@@ -260,22 +269,35 @@ uint64_t QueueNs(StreamClient& client) {
 // Two that come while the device is busy: who asks for one step goes before who asks for eight,
 // although it came later and neither has run a step that could tell.
 TEST(StepsPerRequest, TheFirstRequestOfASessionCountsAllItsSteps) {
-  ServedModel served(Slowed(300));
+  ServedModel::Options options = Slowed(8000);  // eight steps take about 800 ms
+  options.server.metrics_listen = "127.0.0.1:0";
+  ServedModel served(options);
+  // Whether so many requests come to be on the device, and so many to wait.
+  const auto becomes = [&served](int in_flight, int waiting) {
+    return Eventually([&] {
+      // The endpoint takes ten connections in a tenth of a second.
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      const Scrape now(served.server().metrics_address());
+      return now["reprise_requests_in_flight"] == in_flight &&
+             now["reprise_requests_waiting"] == waiting;
+    });
+  };
   StreamClient busy(served.NewChannel()), eight(served.NewChannel()), one(served.NewChannel());
   busy.StartRow(kRow, kLongPrompt, kMaxContext);
   const v1::StepRequest asks_for_eight = FirstRequest(eight, kMaxSteps);
   const v1::StepRequest asks_for_one = FirstRequest(one, 1);
-  for (int i = 0; i < 3; ++i) {  // two in flight
+  for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(busy.Send(ContinueAll(busy, kMaxSteps)));
     busy.CountStep();
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ASSERT_TRUE(becomes(2, 0));
   ASSERT_TRUE(eight.Send(asks_for_eight));
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ASSERT_TRUE(becomes(2, 1));
   ASSERT_TRUE(one.Send(asks_for_one));
+  ASSERT_TRUE(becomes(2, 2));
   const uint64_t one_ns = QueueNs(one);
   EXPECT_LT(one_ns, QueueNs(eight));
-  for (int i = 0; i < 3; ++i) QueueNs(busy);
+  for (int i = 0; i < 2; ++i) QueueNs(busy);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ TlsHttp2Client::TlsHttp2Client(const std::string& address)
 TlsHttp2Client::~TlsHttp2Client() = default;
 
 bool TlsHttp2Client::Send(std::string_view bytes) {
-  const steady_clock::time_point give_up = steady_clock::now() + std::chrono::seconds(5);
+  const steady_clock::time_point give_up = steady_clock::now() + std::chrono::seconds(60);
   while (!bytes.empty()) {
     const int sent = SSL_write(ssl_.get(), bytes.data(), static_cast<int>(bytes.size()));
     if (sent > 0) {

@@ -87,7 +87,7 @@ TEST(VanishingClient, WhoClosesTheConnectionLosesTheSession) {
 TEST(VanishingClient, FrozenConnectionIsGivenUpAfterTheKeepalive) {
   ServedModel::Options options;
   options.server.listen = {"127.0.0.1:0"};
-  options.server.keepalive_ms = 300;
+  options.server.keepalive_ms = 1500;  // of the neighbour as well
   ServedModel served(options);
   Neighbour neighbour(served);
   const uint32_t free_blocks = served.engine().pool().free_blocks;

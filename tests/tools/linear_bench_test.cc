@@ -3,6 +3,7 @@
 // candidates, the check against the reference, what is measured.
 #include "tools/bench/linear_bench.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -476,7 +477,7 @@ TEST(LinearBench, MeasuresCallsAndSteps) {
   }
 }
 
-// Of calls that take two milliseconds: three of a shape in a graph, and five in a step.
+// Of calls that take two milliseconds and more: three of a shape in a graph, and five in a step.
 TEST(LinearBench, TimesAreOfOneCallOrOneStep) {
   ASSERT_OK_AND_ASSIGN(const auto device, runtime::Device::Create({}));
   const LinearCandidateEntry slow{
@@ -489,9 +490,16 @@ TEST(LinearBench, TimesAreOfOneCallOrOneStep) {
   const auto measured = [](uint32_t) { return absl::OkStatus(); };
   ASSERT_OK(bench->Measure(measured, &cells[0]));
   EXPECT_GE(cells[0].candidates[0].MedianNs(), 1.9e6);
-  EXPECT_LT(cells[0].candidates[0].MedianNs(), 5e6);
   ASSERT_OK(bench->Measure(measured, &cells[3]));
   EXPECT_GE(cells[3].candidates[0].MedianNs(), 9.5e6);
+  // Not the time of all three: the clock of a busy machine may be late, but not every time.
+  double least = cells[0].candidates[0].MedianNs();
+  for (int i = 0; i < 20 && least >= 5e6; ++i) {
+    std::vector<LinearCell> again = bench->Cells();
+    ASSERT_OK(bench->Measure(measured, &again[0]));
+    least = std::min(least, again[0].candidates[0].MedianNs());
+  }
+  EXPECT_LT(least, 5e6);
 }
 
 TEST(LinearBench, AnInterruptedRoundLeavesTheOnesBefore) {
