@@ -22,7 +22,7 @@ struct CapturedNodes {
 };
 
 // Captures the bucket's work on `stream`, and drops the graph. The stream's later graphs keep their
-// kernel nodes: it should be one that captures nothing else. Errors: Unimplemented where the device
+// nodes: it should be one that captures nothing else. Errors: Unimplemented where the device
 // does not tell (HIP, and CUDA drivers before 12.4); InvalidArgument when the function is empty;
 // its own; those of the capture.
 absl::StatusOr<CapturedNodes> ListCapturedNodes(runtime::Stream& stream, const Bucket& bucket,

@@ -158,7 +158,9 @@ class GraphManager {
   // A buffer lies elsewhere now: graphs that are replayed from here on use `data` instead, those in
   // flight what they had. Nodes are changed in place; a graph whose nodes cannot all be told, or
   // that the driver does not change, is captured again, for which the function has to use the new
-  // address already. Contents are the caller's business. Waits for captures that are under way.
+  // address already. Contents are the caller's business. Waits for captures that are under way. On
+  // CUDA copies and fills are changed in place only where the context that they were captured in is
+  // the calling thread's.
   // Errors: NotFound names the buffers; InvalidArgument on null; the first capture's, whose bucket
   // has it then and no graph, while all others have moved.
   absl::StatusOr<MoveReport> MoveBuffer(std::string_view name, void* data);

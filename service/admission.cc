@@ -38,25 +38,30 @@ void Admission::Settle() const { const std::lock_guard lock(mutex_); }
 absl::Status Admission::BeginStep(engine::SessionId session, uint32_t limit) {
   std::lock_guard lock(mutex_);
   if (draining_) return Draining();
-  uint32_t& steps = unanswered_[session];
-  if (steps >= limit) {
+  UnarySteps& steps = unary_steps_[session];
+  if (steps.unanswered >= limit) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "unary steps of session ", session, " that wait: got ", limit + 1, ", allowed ", limit));
   }
-  ++steps;
-  ++num_unary_steps_;
+  if (steps.all >= 2 * limit) {
+    return absl::ResourceExhaustedError(absl::StrCat("unary steps of session ", session,
+                                                     " whose answers were not taken: got ",
+                                                     2 * limit + 1, ", allowed ", 2 * limit));
+  }
+  ++steps.unanswered;
+  ++steps.all;
   return absl::OkStatus();
 }
 
 void Admission::AnswerStep(engine::SessionId session) {
   std::lock_guard lock(mutex_);
-  const auto it = unanswered_.find(session);
-  if (--it->second == 0) unanswered_.erase(it);
+  --unary_steps_.find(session)->second.unanswered;
 }
 
-void Admission::EndStep() {
+void Admission::EndStep(engine::SessionId session) {
   std::lock_guard lock(mutex_);
-  --num_unary_steps_;
+  const auto it = unary_steps_.find(session);
+  if (--it->second.all == 0) unary_steps_.erase(it);
   if (IsIdle()) idle_.notify_all();
 }
 
@@ -101,6 +106,6 @@ bool Admission::WaitIdle(std::chrono::steady_clock::time_point deadline) {
   return idle_.wait_until(lock, deadline, [this] { return IsIdle(); });
 }
 
-bool Admission::IsIdle() const { return streams_.empty() && num_unary_steps_ == 0; }
+bool Admission::IsIdle() const { return streams_.empty() && unary_steps_.empty(); }
 
 }  // namespace reprise::service

@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -45,11 +44,12 @@ class Admission {
   void Settle() const;
 
   // Counts a unary step of the session; each success needs an AnswerStep, right before its client
-  // is answered, and an EndStep, when nothing of it is left. Errors: Unavailable while draining;
-  // ResourceExhausted when `limit` of the session are unanswered already.
+  // is answered, and an EndStep, when the answer is taken and nothing of it is left. Errors:
+  // Unavailable while draining; ResourceExhausted when `limit` of the session are unanswered
+  // already, or twice as many have not ended.
   absl::Status BeginStep(engine::SessionId session, uint32_t limit);
   void AnswerStep(engine::SessionId session);
-  void EndStep();
+  void EndStep(engine::SessionId session);
 
   // Tells every connected stream.
   void EndIdleStreams(uint64_t since_ns);
@@ -69,9 +69,12 @@ class Admission {
   std::condition_variable idle_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<const Stream*, std::weak_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
-  size_t num_unary_steps_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Unanswered ones by session; sessions without any are not in it.
-  absl::flat_hash_map<engine::SessionId, uint32_t> unanswered_ ABSL_GUARDED_BY(mutex_);
+  struct UnarySteps {
+    uint32_t unanswered = 0;
+    uint32_t all = 0;
+  };
+  // By session; sessions without any are not in it.
+  absl::flat_hash_map<engine::SessionId, UnarySteps> unary_steps_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace reprise::service

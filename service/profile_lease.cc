@@ -14,16 +14,21 @@ absl::Status ProfileLease::Take(engine::SessionId session,
   const std::unique_lock lock(taking_, std::try_to_lock);
   if (!lock.owns_lock())
     return absl::AbortedError("profile: another call starts one; allowed: when it has ended");
-  engine::SessionId holder = 0;
-  if (!holder_.compare_exchange_strong(holder, session) && holder != session) {
-    return absl::AbortedError(absl::StrCat("profile: got it while session ", holder,
-                                           " has one; allowed: when that session has ended"));
+  {
+    const std::lock_guard holding(holding_);
+    const engine::SessionId holder = holder_.load();
+    if (holder != 0 && holder != session) {
+      return absl::AbortedError(absl::StrCat("profile: got it while session ", holder,
+                                             " has one; allowed: when that session has ended"));
+    }
+    holder_.store(session);
   }
   const absl::Status captured = capture();
   if (!captured.ok()) {
     Release(session);
     return captured;
   }
+  const std::lock_guard holding(holding_);
   if (engine_.IsOpen(session) && holder_.load() == session) return absl::OkStatus();
   // Its end may have come before there was anything to drop.
   profiler_.Drop().IgnoreError();
@@ -32,11 +37,11 @@ absl::Status ProfileLease::Take(engine::SessionId session,
 }
 
 void ProfileLease::Release(engine::SessionId session) {
+  const std::lock_guard holding(holding_);
   if (holder_.load() != session) return;
-  // Before anybody else may capture some. After a device fault they stay with the engine, which
-  // runs nothing any more.
+  // After a device fault they stay with the engine, which runs nothing any more.
   profiler_.Drop().IgnoreError();
-  holder_.compare_exchange_strong(session, 0);
+  holder_.store(0);
 }
 
 absl::Status ProfileLease::Check(engine::SessionId session) const {

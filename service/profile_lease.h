@@ -48,7 +48,8 @@ class ProfileLease {
  private:
   engine::DecodeEngine& engine_;
   engine::EngineProfiler profiler_;
-  std::mutex taking_;                          // held by Take from begin to end
+  std::mutex taking_;   // held by Take from begin to end
+  std::mutex holding_;  // held while holder_ changes, and until the graphs have gone with it
   std::atomic<engine::SessionId> holder_ = 0;  // 0: nobody
   std::mutex telemetry_mutex_;
   std::unique_ptr<runtime::DeviceTelemetry> telemetry_ ABSL_GUARDED_BY(telemetry_mutex_);

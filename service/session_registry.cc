@@ -86,6 +86,21 @@ absl::StatusOr<std::shared_ptr<ServedSession>> SessionRegistry::Find(std::string
   return draining_ ? Draining() : Unknown();
 }
 
+absl::Status SessionRegistry::CauseOf(const ServedSession& session,
+                                      const absl::Status& otherwise) const {
+  for (const Ended& ended : ended_) {
+    if (ended.token.Is(session.token.bytes())) return ended.why;
+  }
+  return draining_ ? Draining() : otherwise;
+}
+
+absl::Status SessionRegistry::WhyEnded(const ServedSession& session,
+                                       const absl::Status& refusal) const {
+  if (!absl::IsNotFound(refusal) && !absl::IsAborted(refusal)) return refusal;
+  std::lock_guard lock(mutex_);
+  return IsOpen(session) ? refusal : CauseOf(session, refusal);
+}
+
 // ---- streams ----
 
 absl::StatusOr<SessionRegistry::Attached> SessionRegistry::Attach(
@@ -98,7 +113,7 @@ absl::StatusOr<SessionRegistry::Attached> SessionRegistry::Attach(
   }
   std::lock_guard lock(mutex_);
   if (draining_) return Draining();
-  if (!IsOpen(session)) return Unknown();
+  if (!IsOpen(session)) return CauseOf(session, Unknown());
   Attached attached;
   if (session.holder_ != nullptr) {
     attached.holder = session.stream_.lock();

@@ -119,6 +119,11 @@ class SessionRegistry {
   absl::StatusOr<std::shared_ptr<ServedSession>> Find(std::string_view token,
                                                       const Account& account) const;
 
+  // What to say to a call of the session that was refused as NotFound or Aborted, which may be
+  // because the session has ended since Find gave it: as Find would, where that knows more than
+  // that there is none; else `refusal`.
+  absl::Status WhyEnded(const ServedSession& session, const absl::Status& refusal) const;
+
   // Whom a stream that attaches has to wait for.
   struct Attached {
     bool now = false;                       // for nobody
@@ -126,7 +131,7 @@ class SessionRegistry {
     std::shared_ptr<SessionStream> waiter;  // waited for it, and is to lose as well
   };
   // `stream` has the session now, or once Release hands it on; the caller tells the others. Errors:
-  // FailedPrecondition (it has no grace time), NotFound (it has ended), Unavailable (draining).
+  // FailedPrecondition (it has no grace time), Unavailable (draining); where it has ended, as Find.
   absl::StatusOr<Attached> Attach(ServedSession& session,
                                   const std::shared_ptr<SessionStream>& stream,
                                   const CallOrigin& origin);
@@ -185,6 +190,9 @@ class SessionRegistry {
     absl::Status why;
   };
   bool IsOpen(const ServedSession& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of one that is not open.
+  absl::Status CauseOf(const ServedSession& session, const absl::Status& otherwise) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const ServedSession& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEnded(const ServedSession& session, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -223,7 +223,13 @@ grpc::ServerUnaryReactor* StepService::Unary(grpc::CallbackServerContext* contex
     REPRISE_ASSIGN_OR_RETURN(const MemoryBudget::Charge charge,
                              memory_.ChargeMessage(request->Length(), head.num_entries));
     REPRISE_RETURN_IF_ERROR(ParseWire(*request, &wire_request));
-    REPRISE_RETURN_IF_ERROR((this->*method.handle)(*account, wire_request, &wire_response));
+    const absl::Status handled = (this->*method.handle)(*account, wire_request, &wire_response);
+    if constexpr (requires { wire_request.session(); }) {
+      // The session may have ended since it was found.
+      if (absl::IsNotFound(handled))
+        REPRISE_RETURN_IF_ERROR(sessions_.Find(head.session, *account).status());
+    }
+    REPRISE_RETURN_IF_ERROR(handled);
     *response = SerializeWire(wire_response);
     return absl::OkStatus();
   });

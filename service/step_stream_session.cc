@@ -85,8 +85,9 @@ absl::Status StepStream::OpenSession(const v1::StepStreamRequest& message) {
 absl::Status StepStream::AskForSession(const v1::Resume& message) {
   REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
                            host_.sessions.Find(message.session(), account_));
-  REPRISE_ASSIGN_OR_RETURN(const engine::SessionUse use,
-                           host_.engine.session_use(session->info.id));
+  const absl::StatusOr<engine::SessionUse> found = host_.engine.session_use(session->info.id);
+  if (!found.ok()) return host_.sessions.WhyEnded(*session, found.status());
+  const engine::SessionUse& use = *found;
   // Before anybody is disturbed by a claim that cannot be right.
   if (message.last_sequence() > use.last_sequence) {
     return absl::OutOfRangeError(absl::StrCat("resume.last_sequence: got ", message.last_sequence(),
@@ -182,7 +183,8 @@ void StepStream::ReleaseSession(bool lost) {
       const bool cancelled = lost_ns_ != 0 || (end_.ok() && context_.IsCancelled());
       EndSession(host_, *session_, cancelled ? SessionEnd::kCancelled : SessionEndOf(end_));
       if (released.next != nullptr)
-        released.next->LoseSession(absl::NotFoundError("session: has ended meanwhile"));
+        released.next->LoseSession(host_.sessions.WhyEnded(
+            *session_, absl::NotFoundError("session: has ended meanwhile")));
       break;
     }
     case SessionRegistry::Released::State::kDetached:

@@ -63,7 +63,7 @@ UnaryStep::UnaryStep(const ServiceHost& host, const Account& account,
 }
 
 UnaryStep::~UnaryStep() {
-  if (admitted_) host_.admission.EndStep();
+  if (admitted_) host_.admission.EndStep(session_->info.id);
 }
 
 absl::Status UnaryStep::Handle(const Account& account, const grpc::ByteBuffer& bytes) {
@@ -95,7 +95,8 @@ absl::Status UnaryStep::Handle(const Account& account, const grpc::ByteBuffer& b
 }
 
 void UnaryStep::End(const absl::Status& status) {
-  // A client that has its answer may send the next step at once.
+  // What waits from here on is the answer, and a client that has it may send the next step at once.
+  charge_ = host_.memory.ChargeAnswer(response_bytes_->Length());
   if (admitted_) host_.admission.AnswerStep(session_->info.id);
   Finish(ToGrpcStatus(status));
 }
@@ -149,7 +150,7 @@ absl::Status UnaryStep::Serialize(const engine::StepResult& result) {
 
 void UnaryStep::Finished(const absl::Status& status, const engine::StepResult* result) {
   const std::lock_guard lock(mutex_);
-  absl::Status answered = status;
+  absl::Status answered = host_.sessions.WhyEnded(*session_, status);
   if (status.ok()) answered = CatchOutOfMemory([&] { return Serialize(*result); });
   if (answered.ok()) session_->NoteResult(result->report);
   host_.telemetry.NoteStep(origin(), *this, answered, answered.ok() ? result : nullptr);

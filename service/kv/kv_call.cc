@@ -146,6 +146,7 @@ absl::Status KvCall<Request>::Do() {
 template <typename Request>
 void KvCall<Request>::Run() {
   status_ = CatchOutOfMemory([this] { return Do(); });
+  if (!status_.ok()) status_ = host_.sessions.WhyEnded(*session_, status_);
 }
 
 template <typename Request>

@@ -73,7 +73,10 @@ TEST(KvQueue, HasRoomForTheNextOneOfWhoeverIsAnswered) {
   {
     KvQueue queue;
     jobs.emplace_back([&begin] { begin.Wait(); },
-                      [&] { pushed.push_back(queue.Push(1, &next).code()); });
+                      [&] {
+                        pushed.push_back(queue.Push(1, &next).code());
+                        if (pushed.back() != absl::StatusCode::kOk) done.Open();
+                      });
     while (jobs.size() < KvQueue::kMaxSessionJobs) jobs.emplace_back([] {});
     for (Job& job : jobs) EXPECT_TRUE(queue.Push(1, &job).ok());
     begin.Open();

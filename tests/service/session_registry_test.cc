@@ -108,6 +108,27 @@ TEST_F(SessionRegistryTest, AStreamThatIsClosedEndsItsSessionForWhoWaitsToo) {
               StatusIs(absl::StatusCode::kNotFound, ""));
 }
 
+// A call that has found the session, and comes too late, is told what a later one would be.
+TEST_F(SessionRegistryTest, SaysWhyASessionHasEndedSinceItWasFound) {
+  const absl::Status unknown = absl::NotFoundError("no such session");
+  const auto open = Open(), evicted = Open(), closed = Open();
+  ASSERT_OK(registry_.Evict(evicted->info.id, absl::AbortedError("for the test")).status());
+  Release(*closed, *holder_, /*lost=*/false);
+  EXPECT_EQ(registry_.WhyEnded(*open, unknown), unknown);
+  EXPECT_THAT(registry_.WhyEnded(*evicted, unknown),
+              StatusIs(absl::StatusCode::kAborted, "for the test"));
+  EXPECT_THAT(registry_.Attach(*evicted, second_, {}).status(),
+              StatusIs(absl::StatusCode::kAborted, "for the test"));
+  EXPECT_EQ(registry_.WhyEnded(*closed, unknown), unknown);
+  const absl::Status other = absl::InvalidArgumentError("other");
+  EXPECT_EQ(registry_.WhyEnded(*evicted, other), other);
+  registry_.Drain();
+  EXPECT_THAT(registry_.WhyEnded(*closed, unknown),
+              StatusIs(absl::StatusCode::kUnavailable, "draining"));
+  EXPECT_THAT(Find(*closed), StatusIs(absl::StatusCode::kUnavailable, "draining"));
+  EXPECT_THAT(Find(*evicted), StatusIs(absl::StatusCode::kAborted, "for the test"));
+}
+
 TEST_F(SessionRegistryTest, WithoutAGraceTimeItEndsWithItsStream) {
   const auto session = Open(0);
   EXPECT_THAT(registry_.Attach(*session, second_, {}).status(),

@@ -80,11 +80,12 @@ class VerifyReport:
 
 @dataclasses.dataclass(frozen=True)
 class ForeignPointer:
-    """An address among a kernel's arguments that is in no buffer of the manager's."""
+    """An address that a node was given and that is in no buffer of the manager's."""
 
     node: int  # of all nodes of the graph
-    kernel: str  # as the driver calls it
-    offset: int  # in the kernel's arguments, in bytes
+    kernel: str  # as the driver calls it, or "copy" or "fill"
+    # In a kernel's arguments, in bytes; 0 is where a copy or a fill writes, 8 where a copy reads.
+    offset: int
     address: int
 
 
@@ -92,8 +93,8 @@ class ForeignPointer:
 class AuditReport:
     graph: str
     num_kernels: int
-    num_pointers: int  # in all kernels
-    num_untold: int  # nodes that cannot be told: copies, fills, functions of the host, and others
+    num_pointers: int  # in all kernels, copies and fills
+    num_untold: int  # nodes that cannot be told: functions of the host, and others
     foreign: List[ForeignPointer]
 
 
