@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "service/out_of_memory.h"
 
 namespace reprise::service {
 namespace {
@@ -59,10 +60,23 @@ void Admission::AnswerStep(engine::SessionId session) {
 }
 
 void Admission::EndStep(engine::SessionId session) {
-  std::lock_guard lock(mutex_);
-  const auto it = unary_steps_.find(session);
-  if (--it->second.all == 0) unary_steps_.erase(it);
-  if (IsIdle()) idle_.notify_all();
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = unary_steps_.find(session);
+    if (--it->second.all != 0) return;
+    // Whether one waits for them is the stream's to know. Without memory for the list a stream that
+    // waits is cut off at the end of the drain.
+    if (draining_) {
+      CatchOutOfMemory([&] {
+        streams = ConnectedStreams();
+        return absl::OkStatus();
+      }).IgnoreError();
+    }
+    unary_steps_.erase(it);
+    if (IsIdle()) idle_.notify_all();
+  }
+  for (const auto& stream : streams) stream->Drain();
 }
 
 void Admission::Drain() {

@@ -25,7 +25,8 @@ class Admission {
   class Stream {
    public:
     virtual ~Stream() = default;
-    // Takes no further steps; ends once those accepted are answered.
+    // Takes no further steps; ends once those accepted are answered, of unary ones of its session
+    // as well. Told again when the last of these has ended.
     virtual void Drain() = 0;
     // Ends if nothing was asked of it since `since_ns` (NowNs()) and nothing is unanswered, or if
     // its client has not taken an answer that was written before then.

@@ -239,7 +239,7 @@ void StepStream::Advance() {
     read_bytes_.Clear();
     StartRead(&read_bytes_);
   }
-  if (ending_ && !writing_ && !cancelling_ && exchanges_.empty()) {
+  if (ending_ && !writing_ && !cancelling_ && exchanges_.empty() && !AwaitsUnarySteps()) {
     finished_ = true;
     const grpc::Status status = ToGrpcStatus(end_);
     // Whoever sees the end of the stream finds its blocks free. A stream that is lost looks like

@@ -78,6 +78,10 @@ class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   void Answered(Exchange* exchange, const absl::Status& written);
 
   std::unique_ptr<Exchange> TakeSpare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether it is drained, and unary steps of its session, which it keeps, are answered first.
+  bool AwaitsUnarySteps() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return draining_ && has_session_ && session_->answers.IsBusy();
+  }
   // Does what the state allows: the next write, the next read, the end.
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PopFront() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -122,6 +126,7 @@ class StepStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   uint64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;    // of exchanges_
   // Read no more; Finish with end_ when all is answered.
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;      // the client is gone: write no more
   bool is_lost_ ABSL_GUARDED_BY(mutex_) = false;     // ends without having been closed

@@ -222,7 +222,7 @@ void StepStream::OnCancel() {
 void StepStream::Drain() {
   std::lock_guard lock(mutex_);
   if (!ending_) end_ = absl::UnavailableError("draining: the server is stopping");
-  ending_ = true;
+  ending_ = draining_ = true;
   Advance();
 }
 

@@ -292,6 +292,35 @@ TEST(Drain, FinishesAcceptedStepsThenEndsStreamsAsUnavailable) {
   EXPECT_EQ(served.engine().pool().free_blocks, served.engine().pool().num_blocks - 1);
 }
 
+// The stream of the step's session has nothing else to wait for.
+TEST(Drain, AnswersAUnaryStepThatWaits) {
+  ServedModel::Options options = Slowed(8000);  // a step takes about 100 ms
+  options.server.metrics_listen = "127.0.0.1:0";
+  ServedModel served(options);
+  StreamClient busy(served.NewChannel()), client(served.NewChannel());
+  busy.StartRow(kRow, kPrompt, kMaxContext);
+  client.StartRow(kRow, kPrompt, kMaxContext);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(busy.Send(ContinueAll(busy)));
+    busy.CountStep();
+  }
+  ASSERT_TRUE(AwaitAccepted(served, 2 + 4));
+  grpc::Status answered;
+  std::thread call([&] {
+    grpc::ClientContext context;
+    v1::StepRequest step = ContinueAll(client);
+    v1::StepResponse response;
+    answered = client.stub().Step(&context, step, &response);
+  });
+  ASSERT_TRUE(AwaitAccepted(served, 2 + 4 + 1));
+  EXPECT_TRUE(served.server().Drain());
+  call.join();
+  EXPECT_TRUE(answered.ok()) << answered.error_message();
+  const grpc::Status status = client.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("draining"));
+}
+
 // Keeps the server draining: a stream that reads nothing holds its answers back.
 TEST(Drain, RefusesNewWorkAndSaysSo) {
   ServedModel::Options options = Slow();
