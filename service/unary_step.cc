@@ -95,8 +95,8 @@ absl::Status UnaryStep::Handle(const Account& account, const grpc::ByteBuffer& b
 }
 
 void UnaryStep::End(const absl::Status& status) {
-  // What waits from here on is the answer, and a client that has it may send the next step at once.
-  charge_ = host_.memory.ChargeAnswer(response_bytes_->Length());
+  answer_charge_ = host_.memory.ChargeAnswer(response_bytes_->Length());
+  // A client that has its answer may send the next step at once.
   if (admitted_) host_.admission.AnswerStep(session_->info.id);
   Finish(ToGrpcStatus(status));
 }

@@ -79,7 +79,7 @@ class UnaryStep final : public grpc::ServerUnaryReactor, public StepJob, public 
   bool withdrawn_ = false;  // nobody waited for it any more: it was not launched
   uint32_t num_entries_ = 0;
   UnaryRequest sent_;
-  MemoryBudget::Charge charge_;
+  MemoryBudget::Charge charge_, answer_charge_;  // until the answer is taken
   v1::StepRequest message_;
   StepScratch scratch_;
 };
