@@ -9,8 +9,8 @@ usage: tools/package_deb.sh [--build DIR] [--out DIR] [--version VERSION] [--mai
                             [--compression TYPE]
 
 Makes a Debian package of the reprise program in an existing build folder: the program, the systemd
-unit and its configuration file, the manual page, completion for shells and the documents. It builds nothing. Prints the
-path of the package.
+unit and its configuration file, the manual page, completion for shells and the documents. It
+builds nothing. Prints the path of the package.
 
   --build DIR         build folder with the program in it (default: build/cuda)
   --out DIR           where the package goes; made where it is missing (default: dist)
@@ -146,6 +146,13 @@ find_dependencies() {
     || fail "dpkg-shlibdeps: $(cat "${scratch}/shlibdeps.log")"
 }
 
+# KiB as dpkg-gencontrol counts them, for any file system: a file's bytes rounded up, and one for
+# each folder. Blocks on this disk would not do: the same files can take other ones.
+installed_size() {
+  find "${root}" -path "${root}/DEBIAN" -prune -o -type f -printf '%s\n' -o -printf '1\n' \
+    | awk '{ sum += int(($1 + 1023) / 1024) } END { print sum }'
+}
+
 write_control() {
   local dependencies
   dependencies=$(find_dependencies | sed -n 's/^shlibs:Depends=//p')
@@ -155,7 +162,7 @@ Package: reprise
 Version: ${version}
 Architecture: ${architecture}
 Maintainer: ${maintainer}
-Installed-Size: $(du -k -s --exclude=DEBIAN "${root}" | cut -f 1)
+Installed-Size: $(installed_size)
 Depends: ${dependencies}, adduser
 Section: science
 Priority: optional

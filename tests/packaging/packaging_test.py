@@ -172,6 +172,14 @@ class Package(unittest.TestCase):
         self.assertEqual(self.field("Version", other), "9.8-7")
         self.assertEqual(self.field("Maintainer", other), "A B <a@example.org>")
 
+    def test_says_how_large_it_is_by_its_files_alone(self):
+        """By the rule of dpkg-gencontrol; blocks on a disk differ from one build to the next."""
+        kib = sum(
+            -(-path.stat().st_size // 1024) if path.is_file() else 1
+            for path in [self.root, *self.root.rglob("*")]
+        )
+        self.assertEqual(self.field("Installed-Size"), str(kib))
+
     def test_has_the_files_and_root_owns_them(self):
         listed = run(["dpkg-deb", "--contents", self.package]).stdout.splitlines()
         files = {line.split()[5].removeprefix("."): line for line in listed}
