@@ -10,6 +10,8 @@ itself.
     python3 tools/make_fixtures.py --out tests/fixtures
     python3 tools/make_fixtures.py --out tests/fixtures --only qwen2-tiny qwen3-tiny
 
+With int4-gptq-tiny comes int4-act-order-tiny, which is made of it (fixture_act_order.py).
+
 Needs torch, transformers 5 and safetensors (made with 2.11, 5.17 and 0.8); no GPU. The same --seed
 gives the same bits with the same versions on the same kind of CPU.
 """
@@ -28,6 +30,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+import fixture_act_order
 from fixture_experts import (
     MIN_ROUTING_MARGIN,
     as_published,
@@ -410,6 +413,8 @@ def main():
         for index, fixture in enumerate(fixtures)
         if fixture.name in args.only
     )
+    if fixture_act_order.SOURCE in args.only:
+        fixture_act_order.make(args.out, args.out)
     print(f"total {total} bytes")
     if total > MAX_TOTAL_BYTES:
         raise SystemExit(f"fixtures: {total} bytes, allowed: at most {MAX_TOTAL_BYTES}")

@@ -312,7 +312,7 @@ bool LinearTakesPairs(const KernelSet& kernels, int64_t out_features, int64_t in
 }
 
 bool LinearNormsInput(const KernelSet& kernels, const LinearWeights& weights, uint32_t max_rows) {
-  return StreamNormsInputs(weights.in_features) &&
+  return !weights.reordered && StreamNormsInputs(weights.in_features) &&
          max_rows <= static_cast<uint32_t>(StreamNormRows(BitsOf(weights.format))) &&
          TakesResidual(ChoosePacked(kernels, weights, max_rows));
 }

@@ -28,7 +28,7 @@ bool LinearTakesPairs(const KernelSet& kernels, int64_t out_features, int64_t in
 // (LinearArgs::norm_weight), or add to what the output holds (LinearArgs::adds_to_out): kernels for
 // up to 8 rows can, where there are bulk copies, of weights packed in whole chunks. A norm is of up
 // to 4 rows, of weights of 4 bits 8, and of up to 1024 inputs, of more than 1536 up to 2048, or of
-// more than 3584 up to 4096.
+// more than 3584 up to 4096, in their own order.
 bool LinearNormsInput(const KernelSet& kernels, const LinearWeights& weights, uint32_t max_rows);
 bool LinearAddsToOut(const KernelSet& kernels, const LinearWeights& weights, uint32_t max_rows);
 
@@ -47,13 +47,13 @@ absl::Status CheckScales(const char* op, const LinearWeights& weights);
 LinearArgs WithWeights(const LinearWeights& weights, LinearArgs args);
 
 // out[r, n] = scale * sum_k x[r, k] * weight[n, k] + bias[n], f32 accumulation, one rounding. x:
-// 16-byte aligned, max_rows rows, of which those beyond the live ones may be read. silu_mul,
-// norm_weight, adds_to_out: LinearArgs says what comes instead. What LinearArgs says is set here is
-// ignored. The grid depends on max_rows and the weight's shape; rows beyond the live count cost
-// next to nothing. Errors:
-// InvalidArgument on shapes, silu_mul and what does not go with adds_to_out; Unimplemented on a
-// format, or a field of it, that no instance for the set's dtype reads, and on norms and sums that
-// LinearNormsInput and LinearAddsToOut deny; what MapTiles says.
+// 16-byte aligned, in the order of weight's columns, max_rows rows, of which those beyond the live
+// ones may be read. silu_mul, norm_weight, adds_to_out: LinearArgs says what comes instead. What
+// LinearArgs says is set here is ignored. The grid depends on max_rows and the weight's shape; rows
+// beyond the live count cost next to nothing. Errors: InvalidArgument on shapes, silu_mul and what
+// does not go with adds_to_out; Unimplemented on a format, or a field of it, that no instance for
+// the set's dtype reads, and on norms and sums that LinearNormsInput and LinearAddsToOut deny; what
+// MapTiles says.
 absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const LinearWeights& weights,
                     LinearArgs args, uint32_t max_rows,
                     LinearCandidate candidate = LinearCandidate::kBest);

@@ -34,10 +34,14 @@ struct LinearWeights {
   int64_t out_features = 0;    // of this shard
   int64_t in_features = 0;     // of this shard
   // Of formats that have them; nullptr and 0 elsewhere. There is a scale for `group_size`
-  // neighbouring input features of an output, of kE4m3 kScaleInputs, of kInt4 32, 64 or 128, which
-  // has the zero point in it (ScaleWord). Where the scales lie says PackedLayout.
+  // neighbouring columns of an output, of kE4m3 kScaleInputs, of kInt4 32, 64 or 128, which has the
+  // zero point in it (ScaleWord). Where the scales lie says PackedLayout.
   const float* scales = nullptr;
   int32_t group_size = 0;
+  // Whether columns are of inputs in another order. Column i is then of input input_order[i],
+  // [in_features], and whoever calls Linear puts x into that order before (GatherColumns).
+  bool reordered = false;
+  const uint32_t* input_order = nullptr;
   WeightShard shard = {};
 };
 

@@ -21,22 +21,18 @@ namespace {
 
 constexpr char kConfig[] = "config.json: quantization_config.";
 constexpr char kScheme[] = "config.json: quantization_config.kv_cache_scheme.";
+constexpr char kMeta[] = "config.json: quantization_config.meta.";
 constexpr char kGroups[] = "config.json: quantization_config.config_groups.";
 
 // Notes of the program that wrote them.
 constexpr std::string_view kInertFields[] = {"quantization_status", "global_compression_ratio",
                                              "version"};
-constexpr std::string_view kGptqFields[] = {"quant_method",
-                                            "bits",
-                                            "group_size",
-                                            "desc_act",
-                                            "sym",
-                                            "lm_head",
-                                            "dynamic",
-                                            "pack_dtype",
-                                            "checkpoint_format",
-                                            "is_marlin_format",
-                                            "modules_in_block_to_quantize"};
+constexpr std::string_view kGptqFields[] = {"quant_method",     "bits",
+                                            "group_size",       "desc_act",
+                                            "static_groups",    "sym",
+                                            "lm_head",          "dynamic",
+                                            "pack_dtype",       "checkpoint_format",
+                                            "is_marlin_format", "modules_in_block_to_quantize"};
 // How elements were found, and what other programs run them with.
 constexpr std::string_view kInertGptqFields[] = {"act_group_aware",
                                                  "backend",
@@ -56,7 +52,6 @@ constexpr std::string_view kInertGptqFields[] = {"act_group_aware",
                                                  "module_name_preceding_first_block",
                                                  "mse",
                                                  "pad_token_id",
-                                                 "static_groups",
                                                  "tokenizer",
                                                  "true_sequential",
                                                  "uri",
@@ -185,6 +180,18 @@ absl::StatusOr<int32_t> ReadGroupSize(const JsonFields& fields, std::optional<in
                        all.has_value() ? "32, 64 or 128, or -1 for all inputs" : "32, 64 or 128");
 }
 
+// Whether groups are of inputs that are not neighbours, which a tensor names. 'static' and 'weight'
+// say how elements were found, and leave no trace.
+absl::StatusOr<bool> ReadActivationOrder(const JsonFields& fields, const std::string& strategy) {
+  const Json* const order = fields.Find("actorder");
+  if (order == nullptr || *order == false || *order == "static" || *order == "weight") return false;
+  if (*order != true && *order != "group" && *order != "dynamic")
+    return fields.Refuse("actorder", "null, 'static' or 'weight', 'group' or 'dynamic'");
+  if (strategy != "group")
+    return fields.Refuse("actorder", "null or 'static' without the strategy 'group'");
+  return true;
+}
+
 // Integers of 4 bits, as compressed-tensors packs them.
 absl::Status ReadPackedScheme(const Json& json, const std::string& where,
                               WeightQuantization& weights) {
@@ -195,13 +202,10 @@ absl::Status ReadPackedScheme(const Json& json, const std::string& where,
   REPRISE_RETURN_IF_ERROR(fields.Integer("num_bits", 4, 4).status());
   REPRISE_ASSIGN_OR_RETURN(const bool dynamic, fields.BooleanOr("dynamic", false));
   if (dynamic) return fields.Refuse("dynamic", "false");
-  // Inputs in another order would have a tensor that says so.
-  const Json* const order = fields.Find("actorder");
-  if (order != nullptr && *order != false && *order != "static" && *order != "weight")
-    return fields.Refuse("actorder", "null or 'static': groups are of neighbouring inputs");
   REPRISE_ASSIGN_OR_RETURN(weights.symmetric, fields.BooleanOr("symmetric", true));
   weights.storage = WeightStorage::kPackedInt4;
   REPRISE_ASSIGN_OR_RETURN(const std::string strategy, fields.StringOr("strategy", "tensor"));
+  REPRISE_ASSIGN_OR_RETURN(weights.reorders_inputs, ReadActivationOrder(fields, strategy));
   if (strategy == "channel") {
     const Json* const group = fields.Find("group_size");
     if (group != nullptr && *group != -1)
@@ -312,6 +316,15 @@ absl::Status CheckOff(const JsonFields& quantization, const char* name) {
   return quantization.Refuse(name, "nothing, or false");
 }
 
+// Whether groups were set before inputs were sorted: they are of neighbours all the same. Newer
+// programs note it in "meta", among what is of no other meaning here.
+absl::StatusOr<bool> HasStaticGroups(const JsonFields& quantization) {
+  REPRISE_ASSIGN_OR_RETURN(const bool has, quantization.BooleanOr("static_groups", false));
+  const Json* const meta = quantization.Find("meta");
+  if (has || meta == nullptr || !meta->is_object()) return has;
+  return JsonFields(*meta, kMeta).BooleanOr("static_groups", false);
+}
+
 absl::Status ReadGptq(const Json& config, const JsonFields& quantization, ModelSpec& spec) {
   for (const auto& [name, value] : config.items())
     if (!IsAmong(kGptqFields, name) && !IsAmong(kInertGptqFields, name))
@@ -321,7 +334,7 @@ absl::Status ReadGptq(const Json& config, const JsonFields& quantization, ModelS
     REPRISE_RETURN_IF_ERROR(CheckOff(quantization, name));
   REPRISE_RETURN_IF_ERROR(quantization.Integer("bits", 4, 4).status());
   REPRISE_ASSIGN_OR_RETURN(const bool reordered, quantization.BooleanOr("desc_act", false));
-  if (reordered) return quantization.Refuse("desc_act", "false: groups are of neighbouring inputs");
+  REPRISE_ASSIGN_OR_RETURN(const bool static_groups, HasStaticGroups(quantization));
   REPRISE_ASSIGN_OR_RETURN(const std::string words, quantization.StringOr("pack_dtype", "int32"));
   if (words != "int32") return quantization.Refuse("pack_dtype", "'int32'");
   REPRISE_ASSIGN_OR_RETURN(const std::string format,
@@ -332,6 +345,7 @@ absl::Status ReadGptq(const Json& config, const JsonFields& quantization, ModelS
   weights.zero_point_offset = format == "gptq" ? 1 : 0;
   REPRISE_ASSIGN_OR_RETURN(weights.symmetric, quantization.BooleanOr("sym", true));
   REPRISE_ASSIGN_OR_RETURN(weights.group_size, ReadGroupSize(quantization, -1));
+  weights.reorders_inputs = reordered && !static_groups && weights.group_size != 0;
   spec.weight_quantization = weights;
   return absl::OkStatus();
 }

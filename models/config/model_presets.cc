@@ -128,6 +128,18 @@ ModelSpec Llama31With8BInt4() {
   return spec;
 }
 
+// As GPTQ quantises it with inputs sorted by their size: symmetric, an f16 scale for 128 inputs.
+ModelSpec Llama31With8BActOrder() {
+  ModelSpec spec = Llama31With8B();
+  spec.weight_quantization = WeightQuantization{.scale_name = "scales",
+                                                .storage = WeightStorage::kGptq,
+                                                .group_size = 128,
+                                                .symmetric = true,
+                                                .zero_point_offset = 1,
+                                                .reorders_inputs = true};
+  return spec;
+}
+
 // As AutoAWQ quantises it: zero points, scales for 128 inputs.
 ModelSpec Qwen3With8BAwq() {
   ModelSpec spec = Qwen3With8B();
@@ -332,6 +344,7 @@ constexpr Preset kPresets[] = {
     {"llama-3.1-8b-fp8", Llama31With8BFp8},
     {"qwen3-8b-fp8", Qwen3With8BFp8},
     {"llama-3.1-8b-int4", Llama31With8BInt4},
+    {"llama-3.1-8b-act-order", Llama31With8BActOrder},
     {"qwen3-8b-awq", Qwen3With8BAwq},
     {"qwen3-30b-a3b-fp8", Qwen3With30BA3BFp8},
     {"qwen3-30b-a3b-int4", Qwen3With30BA3BInt4},

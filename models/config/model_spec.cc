@@ -141,6 +141,11 @@ absl::Status CheckExperts(const ModelSpec& s) {
         absl::StrCat("quantization_config: got quantised weights in a model whose experts are one "
                      "tensor ('",
                      s.architecture, "'), allowed none"));
+  if (s.weight_quantization.has_value() && s.weight_quantization->reorders_inputs)
+    return absl::UnimplementedError(
+        "quantization_config: got groups of inputs that are not neighbours (desc_act, actorder) in "
+        "a model with experts, allowed groups of neighbours: experts read their inputs as they "
+        "are");
   return absl::OkStatus();
 }
 

@@ -22,8 +22,8 @@ enum class ScaleGranularity : uint8_t {
 enum class WeightStorage : uint8_t {
   kE4m3,  // "<layer>.weight" [outputs, inputs]
   // "<layer>.qweight" words of inputs [inputs / 8, outputs], "<layer>.scales" [groups, outputs],
-  // "<layer>.qzeros" words of outputs [groups, outputs / 8], and at most "<layer>.g_idx" [inputs],
-  // the group of each.
+  // "<layer>.qzeros" words of outputs [groups, outputs / 8], and "<layer>.g_idx" [inputs], the
+  // group of each, which may be missing where groups are of neighbours.
   kGptq,
   // "<layer>.qweight" words of outputs [inputs, outputs / 8], "<layer>.scales" [groups, outputs],
   // "<layer>.qzeros" words of outputs [groups, outputs / 8]; of eight outputs words have 0, 2, 4,
@@ -49,6 +49,9 @@ struct WeightQuantization {
   bool symmetric = false;
   // What is stored of a zero point is so much less: of the first version of GPTQ, 1.
   int32_t zero_point_offset = 0;
+  // Groups are of any inputs, as many each, which "<layer>.g_idx" says, of kPackedInt4
+  // "<layer>.weight_g_idx" [inputs]. Else, and where the latter is missing, of neighbouring ones.
+  bool reorders_inputs = false;
 
   kernels::WeightFormat format() const {
     return storage == WeightStorage::kE4m3 ? kernels::WeightFormat::kE4m3

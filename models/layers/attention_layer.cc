@@ -190,7 +190,8 @@ void AttentionLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) cons
     bytes->weights += static_cast<uint64_t>(spec_.num_heads) * sizeof(float);
   // In and out of the projection of q, k and v; of rope, whose k and v are counted above; of
   // attention; of the projection of its output.
-  const uint64_t elements = (hidden + qkv) + (qkv + q) + 2 * q + (q + hidden);
+  const uint64_t elements = (hidden + qkv) + (qkv + q) + 2 * q + (q + hidden) +
+                            ReorderedElements(qkv_) + ReorderedElements(o_);
   const uint64_t rope = static_cast<uint64_t>(spec_.head_dim) * sizeof(float);
   bytes->activations += traffic.rows * (elements * traffic.element_bytes + rope);
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/gather_columns/gather_columns.h"
 #include "kernels/linear/linear.h"
 #include "models/layers/norm_layer.h"
 
@@ -11,9 +12,10 @@ namespace reprise::models {
 void LinearScratch::Declare(const LayerBuffers& buffers, uint32_t max_rows,
                             std::initializer_list<const kernels::LinearWeights*> all) {
   size_t partial_floats = 0;
-  int64_t out_features = 0;
+  int64_t out_features = 0, reordered_features = 0;
   for (const kernels::LinearWeights* weights : all) {
     out_features = std::max(out_features, weights->out_features);
+    if (weights->reordered) reordered_features = std::max(reordered_features, weights->in_features);
     if (!kernels::IsPacked(weights->layout))
       partial_floats = kernels::LinearPartialFloats(buffers.kernels, max_rows);
   }
@@ -21,6 +23,10 @@ void LinearScratch::Declare(const LayerBuffers& buffers, uint32_t max_rows,
   buffers.scratch.Share(
       &counters, kernels::LinearNumCounters(buffers.kernels, static_cast<uint32_t>(out_features)),
       "linear.counters");
+  if (reordered_features != 0)
+    buffers.activations.ShareElements(&reordered,
+                                      size_t{max_rows} * static_cast<size_t>(reordered_features),
+                                      buffers.kernels.dtype, "linear.reordered");
 }
 
 absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scratch,
@@ -45,6 +51,17 @@ absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scr
     args.out = context.x.residual;
     args.adds_to_out = 1;
     args.branch_scale = call.norm_behind->branch_scale();
+  }
+  if (weights.reordered) {
+    REPRISE_RETURN_IF_ERROR(
+        kernels::GatherColumns(context.stream, context.kernels,
+                               {.x = args.x,
+                                .out = scratch.reordered,
+                                .order = weights.input_order,
+                                .num_rows = call.num_rows,
+                                .columns = static_cast<int32_t>(weights.in_features)},
+                               call.max_rows));
+    args.x = scratch.reordered;
   }
   return kernels::Linear(context.stream, context.kernels, weights, args, call.max_rows,
                          context.linear);

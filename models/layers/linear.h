@@ -16,6 +16,7 @@ namespace reprise::models {
 struct LinearScratch {
   float* partials = nullptr;     // null where the device's linears need none
   uint32_t* counters = nullptr;  // the same
+  void* reordered = nullptr;     // [rows, in_features]: null where no layer wants another order
 
   // For calls of these with at most `max_rows` rows. Packed weights need no partial sums.
   void Declare(const LayerBuffers& buffers, uint32_t max_rows,
@@ -38,6 +39,12 @@ struct LinearCall {
 };
 absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scratch,
                            const kernels::LinearWeights& weights, const LinearCall& call);
+
+// Elements of activations that putting a row's input into the weights' order moves: read and
+// written.
+inline uint64_t ReorderedElements(const kernels::LinearWeights& weights) {
+  return weights.reordered ? 2 * static_cast<uint64_t>(weights.in_features) : 0;
+}
 
 // Whether such a call can do the work of a norm before it, or add to the residual.
 bool CanNormInput(const LayerContext& context, const kernels::LinearWeights& weights);

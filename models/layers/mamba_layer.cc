@@ -139,8 +139,8 @@ void MambaLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {
   bytes->kv_written += traffic.states_written * state;
   // In and out of the projection in, of the convolution, of the model, of the norm, of the
   // projection out.
-  const uint64_t elements =
-      (hidden + projected) + 2 * conv + (conv + heads + inner) + 3 * inner + (inner + hidden);
+  const uint64_t elements = (hidden + projected) + 2 * conv + (conv + heads + inner) + 3 * inner +
+                            (inner + hidden) + ReorderedElements(in_) + ReorderedElements(out_);
   bytes->activations += traffic.rows * elements * traffic.element_bytes;
 }
 

@@ -69,7 +69,8 @@ void MlpLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {
   const auto intermediate = static_cast<uint64_t>(spec_.intermediate_size);
   // In and out of gate and up, of the activation where it is a kernel of its own, of down.
   const uint64_t activation = HasPairs() ? intermediate : 5 * intermediate;
-  const uint64_t elements = hidden + activation + (intermediate + hidden);
+  const uint64_t elements = hidden + activation + (intermediate + hidden) +
+                            ReorderedElements(gate_up_) + ReorderedElements(down_);
   bytes->activations += traffic.rows * elements * traffic.element_bytes;
 }
 

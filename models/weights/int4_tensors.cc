@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -67,6 +68,24 @@ WordSteps StepsOf(WeightStorage storage, const Int4Inputs& from) {
   return {(from.inputs + kOfWord - 1) / kOfWord, 1};
 }
 
+// Of a layer, the group of each input.
+const char* OrderTensor(WeightStorage storage) {
+  return storage == WeightStorage::kPackedInt4 ? "weight_g_idx" : "g_idx";
+}
+
+// Elements of inputs in another order: of one output, or of several, one behind the other.
+void ReadReordered(WeightStorage storage, const Int4Inputs& from, int64_t output, int64_t outputs,
+                   uint8_t* to, int64_t stride) {
+  const WordSteps steps = StepsOf(storage, from);
+  for (int64_t i = 0; i < from.count; ++i) {
+    const int64_t input = from.order[static_cast<size_t>(from.first + i)];
+    const int64_t at = output * steps.of_output + input / kOfWord * steps.of_inputs;
+    for (int64_t k = 0; k < outputs; ++k)
+      to[k * stride + i] = static_cast<uint8_t>(FourBits(
+          WordAt(from.words, at + k * steps.of_output), static_cast<int>(input % kOfWord)));
+  }
+}
+
 std::string ShowShape(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
@@ -104,6 +123,32 @@ class Reader {
       }
     }
     return words;
+  }
+
+  absl::StatusOr<std::vector<uint32_t>> ReadOrder() {
+    REPRISE_RETURN_IF_ERROR(CheckSizes());
+    const char* const tensor = OrderTensor(quantization_.storage);
+    std::vector<uint32_t> order(static_cast<size_t>(inputs_));
+    // compressed-tensors leaves out those of layers whose groups it has not set so.
+    if (by_output_ && checkpoint_.Find(Name(tensor)) == nullptr) {
+      std::iota(order.begin(), order.end(), 0u);
+      return order;
+    }
+    REPRISE_ASSIGN_OR_RETURN(const TensorView* const view, Find(tensor, {{inputs_}}, 4));
+    const int64_t of_group = inputs_ / groups_;
+    std::vector<int64_t> found(static_cast<size_t>(groups_));
+    for (int64_t input = 0; input < inputs_; ++input) {
+      const auto group = static_cast<int32_t>(WordAt(view->data, input));
+      if (group < 0 || group >= groups_)
+        return Refuse(tensor, absl::StrCat("group ", group, " of input ", input),
+                      absl::StrCat("0 to ", groups_ - 1));
+      int64_t& place = found[static_cast<size_t>(group)];
+      if (place == of_group)
+        return Refuse(tensor, absl::StrCat("input ", input, " as another of group ", group),
+                      absl::StrCat(of_group, " inputs in each group"));
+      order[static_cast<size_t>(group * of_group + place++)] = static_cast<uint32_t>(input);
+    }
+    return order;
   }
 
  private:
@@ -205,7 +250,8 @@ class Reader {
 
   // Groups are of neighbouring inputs.
   absl::Status CheckGroups() const {
-    if (quantization_.storage != WeightStorage::kGptq || checkpoint_.Find(Name("g_idx")) == nullptr)
+    if (quantization_.reorders_inputs || quantization_.storage != WeightStorage::kGptq ||
+        checkpoint_.Find(Name("g_idx")) == nullptr)
       return absl::OkStatus();
     REPRISE_ASSIGN_OR_RETURN(const TensorView* const view, Find("g_idx", {{inputs_}}, 4));
     for (int64_t input = 0; input < inputs_; ++input) {
@@ -272,10 +318,12 @@ std::vector<std::string> Int4TensorsBeside(const WeightQuantization& quantizatio
   if (quantization.storage == WeightStorage::kAwq) return {layer + ".qzeros"};
   std::vector<std::string> names = {layer + ".weight_shape"};
   if (!quantization.symmetric) names.push_back(layer + ".weight_zero_point");
+  if (quantization.reorders_inputs) names.push_back(Int4OrderName(quantization.storage, layer));
   return names;
 }
 
 void ReadInt4Output(WeightStorage storage, const Int4Inputs& from, int64_t output, uint8_t* to) {
+  if (!from.order.empty()) return ReadReordered(storage, from, output, 1, to, 0);
   const int64_t end = from.first + from.count;
   if (storage == WeightStorage::kAwq) {
     const int64_t across = Words(from.outputs);
@@ -295,6 +343,7 @@ void ReadInt4Output(WeightStorage storage, const Int4Inputs& from, int64_t outpu
 
 void ReadInt4Outputs(WeightStorage storage, const Int4Inputs& from, int64_t output, uint8_t* to,
                      int64_t stride) {
+  if (!from.order.empty()) return ReadReordered(storage, from, output, kOfWord, to, stride);
   const int* const order = OrderOf(storage);
   const bool awq = storage == WeightStorage::kAwq;
   const WordSteps steps = StepsOf(storage, from);
@@ -316,6 +365,16 @@ absl::StatusOr<std::vector<float>> ReadInt4Scales(const Checkpoint& checkpoint,
                                                   const std::string& layer, int64_t outputs,
                                                   int64_t inputs) {
   return Reader(checkpoint, quantization, layer, outputs, inputs).Read();
+}
+
+absl::StatusOr<std::vector<uint32_t>> ReadInt4Order(const Checkpoint& checkpoint,
+                                                    const WeightQuantization& quantization,
+                                                    const std::string& layer, int64_t inputs) {
+  return Reader(checkpoint, quantization, layer, 0, inputs).ReadOrder();
+}
+
+std::string Int4OrderName(WeightStorage storage, const std::string& layer) {
+  return absl::StrCat(layer, ".", OrderTensor(storage));
 }
 
 }  // namespace reprise::models

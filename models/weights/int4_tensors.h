@@ -29,6 +29,8 @@ struct Int4Inputs {
   std::span<const std::byte> words;
   int64_t outputs, inputs;   // of the tensor
   int64_t first = 0, count;  // multiples of eight
+  // Of every place, the input that is read there; empty: inputs in their own order.
+  std::span<const uint32_t> order = {};
 };
 // Their elements, 0 to 15, of one output: to [count].
 void ReadInt4Output(WeightStorage storage, const Int4Inputs& from, int64_t output, uint8_t* to);
@@ -44,6 +46,15 @@ absl::StatusOr<std::vector<float>> ReadInt4Scales(const Checkpoint& checkpoint,
                                                   const WeightQuantization& quantization,
                                                   const std::string& layer, int64_t outputs,
                                                   int64_t inputs);
+
+// Of a quantization that reorders inputs: the inputs of a layer's first group, then those of the
+// second, and so on, each group's in ascending order.
+// Errors: NotFound, InvalidArgument with the tensor's name, got, allowed.
+absl::StatusOr<std::vector<uint32_t>> ReadInt4Order(const Checkpoint& checkpoint,
+                                                    const WeightQuantization& quantization,
+                                                    const std::string& layer, int64_t inputs);
+// "<layer>.g_idx", as the storage calls it.
+std::string Int4OrderName(WeightStorage storage, const std::string& layer);
 
 }  // namespace reprise::models
 

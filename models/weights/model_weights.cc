@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -345,6 +346,54 @@ absl::Status CheckScales(const Checkpoint& checkpoint, const WeightPlan& plan) {
   });
 }
 
+// The order of inputs that all parts of a region share.
+absl::StatusOr<std::vector<uint32_t>> ReadOrder(const Checkpoint& checkpoint,
+                                                const WeightQuantization& quantization,
+                                                const WeightScales& scales) {
+  std::vector<uint32_t> order;
+  for (const WeightScales::Part& part : scales.parts) {
+    REPRISE_ASSIGN_OR_RETURN(
+        std::vector<uint32_t> of_part,
+        ReadInt4Order(checkpoint, quantization, part.layer, scales.matrix.in_features));
+    if (!order.empty() && order != of_part)
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor '", Int4OrderName(quantization.storage, part.layer),
+                       "': got other groups of inputs than '",
+                       Int4OrderName(quantization.storage, scales.parts.front().layer),
+                       "' has, allowed the same: both layers are run as one, on one input"));
+    order = std::move(of_part);
+  }
+  return order;
+}
+
+// Of every quantised region; none where inputs are not reordered. Before any memory is taken.
+absl::StatusOr<std::vector<std::vector<uint32_t>>> ReadOrders(const Checkpoint& checkpoint,
+                                                              const WeightPlan& plan) {
+  std::vector<std::vector<uint32_t>> orders;
+  if (!plan.quantization() || !plan.quantization()->reorders_inputs) return orders;
+  const std::vector<WeightScales> all = plan.scales();
+  orders.resize(all.size());
+  REPRISE_RETURN_IF_ERROR(ForEachInParallel(all.size(), [&](size_t i) -> absl::Status {
+    REPRISE_ASSIGN_OR_RETURN(orders[i], ReadOrder(checkpoint, *plan.quantization(), all[i]));
+    return absl::OkStatus();
+  }));
+  return orders;
+}
+
+absl::Status FillOrders(runtime::Device& device, const WeightPlan& plan,
+                        const std::vector<std::vector<uint32_t>>& orders, std::byte* base) {
+  if (orders.empty()) return absl::OkStatus();
+  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Stream> stream, device.CreateStream());
+  const std::vector<WeightScales> all = plan.scales();
+  absl::Status status;
+  for (size_t i = 0; i < all.size(); ++i)
+    status.Update(stream->CopyToDevice(base + all[i].order_offset, orders[i].data(),
+                                       orders[i].size() * sizeof(uint32_t)));
+  // Also after an error: `orders` must not go while a copy still reads it.
+  status.Update(stream->Synchronize());
+  return status;
+}
+
 // Older programs gave every layer of GPTQ a bias, of zeros where the model has none.
 bool IsBiasOfZeros(const Checkpoint& checkpoint, const WeightPlan& plan, const std::string& name) {
   absl::string_view layer = name;
@@ -401,6 +450,21 @@ uint64_t MixSeed(uint64_t seed, uint64_t index) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
   return z ^ (z >> 31);
+}
+
+// Every input once, in any order.
+std::vector<std::vector<uint32_t>> RandomOrders(const WeightPlan& plan, uint64_t seed) {
+  std::vector<std::vector<uint32_t>> orders;
+  if (!plan.quantization() || !plan.quantization()->reorders_inputs) return orders;
+  for (const WeightScales& scales : plan.scales()) {
+    std::vector<uint32_t>& order =
+        orders.emplace_back(static_cast<size_t>(scales.matrix.in_features));
+    std::iota(order.begin(), order.end(), 0u);
+    const uint64_t of_order = MixSeed(~seed, orders.size());
+    for (size_t left = order.size(); left > 1; --left)
+      std::swap(order[left - 1], order[MixSeed(of_order, left) % left]);
+  }
+  return orders;
 }
 
 // As many ones as the largest norm has.
@@ -466,7 +530,9 @@ std::vector<absl::Status> ModelWeights::Check(const WeightPlan& plan,
   const absl::Status scales = ComputedOf(checkpoint, plan).status();
   if (!scales.ok()) errors.push_back(scales);
   const absl::Status of_weights = CheckScales(checkpoint, plan);
-  if (!of_weights.ok()) errors.push_back(of_weights);
+  // What refuses scales may refuse their orders too.
+  const absl::Status orders = of_weights.ok() ? ReadOrders(checkpoint, plan).status() : of_weights;
+  if (!orders.ok()) errors.push_back(orders);
   return errors;
 }
 
@@ -490,6 +556,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
   for (const absl::Status& error : CheckLeftovers(checkpoint, plan)) return error;
   REPRISE_ASSIGN_OR_RETURN(const auto computed, ComputedOf(checkpoint, plan));
   REPRISE_RETURN_IF_ERROR(CheckScales(checkpoint, plan));
+  REPRISE_ASSIGN_OR_RETURN(const auto orders, ReadOrders(checkpoint, plan));
   REPRISE_ASSIGN_OR_RETURN(runtime::DeviceBuffer buffer,
                            runtime::DeviceBuffer::Create(device, plan.bytes()));
   auto* base = buffer.as<std::byte>();
@@ -504,7 +571,12 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
     const bool first = i == 0 || plan.slots()[i - 1].region != slot.region;
     if (region.format == kernels::WeightFormat::kInt4) {
       const WeightStorage storage = plan.quantization()->storage;
-      if (first) int4.push_back({region.matrix, region.layout, storage, {}, base + region.offset});
+      if (first) {
+        // Scales and orders are those of quantised regions, in their order.
+        const size_t of_region = int4.size();
+        int4.push_back({region.matrix, region.layout, storage, {}, base + region.offset});
+        if (!orders.empty()) int4.back().order = orders[of_region];
+      }
       int4.back().parts.push_back({views[i]->data, slot.rows, slot.heads});
       continue;
     }
@@ -537,6 +609,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
   REPRISE_RETURN_IF_ERROR(FillScales(device, plan, base, [&](const WeightScales& scales) {
     return ReadScalesOfRegion(checkpoint, scales, *plan.quantization());
   }));
+  REPRISE_RETURN_IF_ERROR(FillOrders(device, plan, orders, base));
   plan.Bind(base);
   return ModelWeights(std::move(buffer));
 }
@@ -568,6 +641,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Random(runtime::Device& device, const
       device, plan, base, [=](const WeightScales& scales) -> absl::StatusOr<std::vector<float>> {
         return LayOutScales(scales, scale);
       }));
+  REPRISE_RETURN_IF_ERROR(FillOrders(device, plan, RandomOrders(plan, seed), base));
   plan.Bind(base);
   return ModelWeights(std::move(buffer));
 }

@@ -100,6 +100,7 @@ kernels::WeightLayout WeightPlan::LayoutOfPairs(int64_t rows, int64_t in_feature
 
 void WeightPlan::Experts(kernels::ExpertWeights* out, const std::vector<std::vector<Part>>& experts,
                          int64_t in_features, bool paired) {
+  REPRISE_CHECK(!quantization_.has_value() || !quantization_->reorders_inputs);
   *out = {};
   for (const std::vector<Part>& parts : experts) {
     int64_t rows = 0;
@@ -193,6 +194,7 @@ void WeightPlan::AddLinear(kernels::LinearWeights* out, const std::vector<Part>&
     const kernels::PackedLayout& scales = AddScales(out, *out, parts).matrix;
     if (status_.ok())
       quantized_bytes_read_ += scales.out_features * scales.ScaleGroups() * int64_t{sizeof(float)};
+    if (out->reordered) quantized_bytes_read_ += in_features * int64_t{sizeof(uint32_t)};
   } else {
     elements_read_ += elements;
   }
@@ -242,7 +244,10 @@ const WeightScales& WeightPlan::AddScales(kernels::LinearWeights* out,
     scales.parts.push_back({part.name, part.rows, part.heads});
     if (quantization_->input_scales) unread_.push_back(absl::StrCat(part.name, ".input_scale"));
   }
-  if (out != nullptr) out->group_size = quantization_->scale_inputs();
+  if (out != nullptr) {
+    out->group_size = quantization_->scale_inputs();
+    out->reordered = quantization_->reorders_inputs;
+  }
   declared_scales_.push_back({out, std::move(scales)});
   return declared_scales_.back().scales;
 }
@@ -303,8 +308,10 @@ std::vector<WeightScales> WeightPlan::scales() const {
   size_t end = EndOfComputed();
   for (const DeclaredScales& declared : declared_scales_) {
     all.push_back(declared.scales);
-    all.back().offset = Align(end);
-    end = all.back().offset + static_cast<size_t>(all.back().count()) * sizeof(float);
+    WeightScales& scales = all.back();
+    scales.offset = Align(end);
+    if (quantization_->reorders_inputs) scales.order_offset = Align(scales.end());
+    end = scales.end();
   }
   return all;
 }
@@ -316,8 +323,7 @@ size_t WeightPlan::EndOfComputed() const {
 
 size_t WeightPlan::bytes() const {
   const std::vector<WeightScales> all = scales();
-  return all.empty() ? EndOfComputed()
-                     : all.back().offset + static_cast<size_t>(all.back().count()) * sizeof(float);
+  return all.empty() ? EndOfComputed() : all.back().end();
 }
 
 void WeightPlan::Bind(const std::byte* base) const {
@@ -327,8 +333,11 @@ void WeightPlan::Bind(const std::byte* base) const {
     *declared_values_[i].out = reinterpret_cast<const float*>(base + values[i].offset);
   const std::vector<WeightScales> of_weights = scales();
   for (size_t i = 0; i < of_weights.size(); ++i)
-    if (kernels::LinearWeights* const out = declared_scales_[i].out; out != nullptr)
+    if (kernels::LinearWeights* const out = declared_scales_[i].out; out != nullptr) {
       out->scales = reinterpret_cast<const float*>(base + of_weights[i].offset);
+      if (out->reordered)
+        out->input_order = reinterpret_cast<const uint32_t*>(base + of_weights[i].order_offset);
+    }
 }
 
 }  // namespace reprise::models

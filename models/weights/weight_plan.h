@@ -75,11 +75,18 @@ struct WeightScales {
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;
   kernels::PackedLayout matrix = {};
   std::vector<Part> parts = {};  // together all outputs
+  // Bytes: where LinearWeights::input_order goes, of a quantization that reorders inputs; else 0.
+  size_t order_offset = 0;
 
   // With those that fill it up.
   int64_t count() const {
     return kernels::IsPacked(layout) ? matrix.PackedScales()
                                      : matrix.out_features * matrix.ScaleGroups();
+  }
+  size_t end() const {  // of both, bytes
+    return order_offset != 0
+               ? order_offset + static_cast<size_t>(matrix.in_features) * sizeof(uint32_t)
+               : offset + static_cast<size_t>(count()) * sizeof(float);
   }
 };
 
@@ -187,7 +194,7 @@ class WeightPlan {
     bool required() const { return !shape.empty(); }
   };
   std::vector<ComputedValues> computed() const;
-  // Of quantised regions; behind the computed values.
+  // Of quantised regions, in their order; behind the computed values.
   std::vector<WeightScales> scales() const;
   const std::optional<WeightQuantization>& quantization() const { return quantization_; }
 

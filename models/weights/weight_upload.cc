@@ -239,7 +239,12 @@ void ReadEightOutputs(const Int4Upload& upload, int64_t first, int64_t input, in
   constexpr int64_t kStride = kernels::kPackedTileInputs;
   int64_t before = 0, output = first;  // outputs of the parts before
   for (const Int4Upload::Part& part : upload.parts) {
-    const Int4Inputs inputs = {part.words, part.outputs, upload.matrix.in_features, input, count};
+    const Int4Inputs inputs = {.words = part.words,
+                               .outputs = part.outputs,
+                               .inputs = upload.matrix.in_features,
+                               .first = input,
+                               .count = count,
+                               .order = upload.order};
     const int64_t end = std::min(first + kEight, before + part.outputs);
     const int64_t of_part = output - before;
     if (end - output == kEight && of_part % kEight == 0 && part.heads.is_published())

@@ -47,9 +47,10 @@ struct Int4Upload {
   };
   kernels::PackedLayout matrix;
   kernels::WeightLayout layout;
-  WeightStorage storage;    // of the parts
-  std::vector<Part> parts;  // together all outputs
-  std::byte* destination;   // on the device; filled up with zeros
+  WeightStorage storage;                 // of the parts
+  std::vector<Part> parts;               // together all outputs
+  std::byte* destination;                // on the device; filled up with zeros
+  std::span<const uint32_t> order = {};  // Int4Inputs::order, of every part; outlives the upload
 };
 
 struct UploadOptions {

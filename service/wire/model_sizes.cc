@@ -50,6 +50,7 @@ void QuantizationToWire(const models::WeightQuantization& quantization,
                         v1::QuantizedWeights* wire) {
   wire->set_format(quantization.format() == kernels::WeightFormat::kE4m3 ? kE4m3 : kInt4);
   wire->set_group_size(static_cast<uint32_t>(quantization.group_size));
+  wire->set_reorders_inputs(quantization.reorders_inputs);
 }
 
 absl::StatusOr<models::WeightQuantization> QuantizationFromWire(const v1::QuantizedWeights& wire) {
@@ -61,7 +62,8 @@ absl::StatusOr<models::WeightQuantization> QuantizationFromWire(const v1::Quanti
   }
   return models::WeightQuantization{.storage = models::WeightStorage::kPackedInt4,
                                     .group_size = static_cast<int32_t>(wire.group_size()),
-                                    .symmetric = true};
+                                    .symmetric = true,
+                                    .reorders_inputs = wire.reorders_inputs()};
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ struct Architecture {
   bool int4_weights = false;
   bool mxfp4_experts = false;
   int64_t num_experts = 6;
+  bool reordered_inputs = false;
 };
 const Architecture kArchitectures[] = {
     {"mistral", kWindow},
@@ -60,6 +61,7 @@ const Architecture kArchitectures[] = {
     {"olmo2", 0},
     {"qwen2", 0, {}, true},
     {"qwen2", 0, {}, false, true},
+    {.name = "qwen2", .sliding_window = 0, .int4_weights = true, .reordered_inputs = true},
 
     {"mixtral", 0},
     {"qwen3_moe", 0},
@@ -79,6 +81,12 @@ class ModelsTest : public testing::EngineTest {
     options.model.slides = architecture.slides;
     options.model.fp8_weights = architecture.fp8_weights;
     options.model.int4_weights = architecture.int4_weights;
+    if (architecture.reordered_inputs) {
+      options.model.reordered_inputs = true;
+      options.model.hidden_size = 64;
+      options.model.num_heads = 8;
+      options.model.intermediate_size = 96;
+    }
     options.model.mxfp4_experts = architecture.mxfp4_experts;
     options.model.num_experts = architecture.num_experts;
     options.engine.block_size = kBlockSize;

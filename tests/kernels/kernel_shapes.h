@@ -163,6 +163,7 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kAttentionPrefillMatrix, AttentionPrefillMatrixBytes},
     {&kernels::kStepKernel, StepKernelBytes},
     {&kernels::kSiluMul, NoSharedBytes},
+    {&kernels::kGatherColumns, NoSharedBytes},
     {&kernels::kExpertsRoute, ExpertsRouteBytes},
     {&kernels::kExpertsCombine, NoSharedBytes},
     {&kernels::kExpertsPortable, LinearPortableBytes},

@@ -347,7 +347,12 @@ TEST(HfConfig, ReadsHowWeightsOfFourBitsAreStored) {
   WeightQuantization packed{.storage = WeightStorage::kPackedInt4, .group_size = 128};
   packed.symmetric = true;
   EXPECT_EQ(WeightsWith(PackedWeights()), packed);
-  EXPECT_EQ(WeightsWith(PackedWeights({{"actorder", "static"}})), packed);
+  for (const Json& order : {Json("static"), Json("weight"), Json(false)})
+    EXPECT_EQ(WeightsWith(PackedWeights({{"actorder", order}})), packed);
+  packed.reorders_inputs = true;
+  for (const Json& order : {Json("group"), Json("dynamic"), Json(true)})
+    EXPECT_EQ(WeightsWith(PackedWeights({{"actorder", order}})), packed);
+  packed.reorders_inputs = false;
   packed.symmetric = false;
   packed.group_size = 32;
   EXPECT_EQ(WeightsWith(PackedWeights({{"symmetric", false}, {"group_size", 32}})), packed);
@@ -360,12 +365,24 @@ TEST(HfConfig, ReadsHowWeightsOfFourBitsAreStored) {
   gptq.symmetric = true;
   gptq.zero_point_offset = 1;
   EXPECT_EQ(WeightsWith(Gptq()), gptq);
+  // Groups that were set before inputs were sorted are of neighbours.
+  EXPECT_EQ(WeightsWith(Gptq({{"desc_act", true}, {"static_groups", true}})), gptq);
+  EXPECT_EQ(WeightsWith(Gptq({{"desc_act", true}, {"meta", {{"static_groups", true}}}})), gptq);
+  gptq.reorders_inputs = true;
+  EXPECT_EQ(WeightsWith(Gptq({{"desc_act", true}})), gptq);
+  EXPECT_EQ(WeightsWith(Gptq({{"desc_act", true}, {"static_groups", false}})), gptq);
+  EXPECT_EQ(WeightsWith(Gptq({{"desc_act", true}, {"meta", {{"damp_percent", 0.1}}}})), gptq);
+  gptq.reorders_inputs = false;
   gptq.symmetric = false;
   gptq.zero_point_offset = 0;
   gptq.group_size = 0;
-  EXPECT_EQ(
-      WeightsWith(Gptq({{"sym", false}, {"group_size", -1}, {"checkpoint_format", "gptq_v2"}})),
-      gptq);
+  // Of one group the order of inputs does not matter.
+  for (const bool reordered : {false, true})
+    EXPECT_EQ(WeightsWith(Gptq({{"sym", false},
+                                {"group_size", -1},
+                                {"desc_act", reordered},
+                                {"checkpoint_format", "gptq_v2"}})),
+              gptq);
   EXPECT_EQ(WeightsWith(Awq()),
             (WeightQuantization{
                 .scale_name = "scales", .storage = WeightStorage::kAwq, .group_size = 64}));
@@ -382,14 +399,19 @@ TEST(HfConfig, RefusesWeightsOfFourBitsThatNothingReadsByField) {
   refuse(PackedWeights({{"group_size", nullptr}}), {"group_0.weights.group_size"});
   refuse(PackedWeights({{"strategy", "channel"}}), {"group_size", "got 128", "null"});
   refuse(PackedWeights({{"strategy", "tensor"}}), {"strategy", "'group' or 'channel'"});
-  refuse(PackedWeights({{"actorder", "group"}}), {"actorder", "got \"group\"", "'static'"});
+  refuse(PackedWeights({{"actorder", "descending"}}),
+         {"actorder", "got \"descending\"", "'group'"});
+  refuse(PackedWeights({{"actorder", "group"}, {"strategy", "channel"}, {"group_size", nullptr}}),
+         {"actorder", "got \"group\"", "without the strategy 'group'"});
   refuse(PackedWeights({{"dynamic", true}}), {"group_0.weights.dynamic", "got true"});
   Json activations = PackedWeights();
   activations["config_groups"]["group_0"]["input_activations"] = {{"num_bits", 8}};
   refuse(activations, {"group_0.input_activations", "null with weights of 4 bits"});
   refuse(Gptq({{"bits", 3}}), {"quantization_config.bits", "got 3"});
   refuse(Gptq({{"group_size", 1024}}), {"group_size", "got 1024", "or -1 for all inputs"});
-  refuse(Gptq({{"desc_act", true}}), {"desc_act", "got true", "neighbouring inputs"});
+  refuse(Gptq({{"desc_act", 1}}), {"desc_act", "got 1"});
+  refuse(Gptq({{"static_groups", "yes"}}), {"static_groups", "got \"yes\""});
+  refuse(Gptq({{"meta", {{"static_groups", 2}}}}), {"meta.static_groups", "got 2"});
   refuse(Gptq({{"checkpoint_format", "marlin"}}), {"checkpoint_format", "'gptq' or 'gptq_v2'"});
   refuse(Gptq({{"pack_dtype", "int8"}}), {"pack_dtype", "'int32'"});
   refuse(Gptq({{"lm_head", true}}), {"lm_head", "got true"});

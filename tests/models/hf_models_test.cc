@@ -950,6 +950,36 @@ TEST(HfExperts, HaveNoStateSpaceModelsBeside) {
   ExpectInvalid(StatusOf(kGraniteMoe, {{"mamba_n_heads", 48}}), {"\"mamba_n_heads\""});
 }
 
+TEST(HfExperts, ReadTheirInputsInNoOrderOfTheirOwn) {
+  const auto status = [](const Json& quantization) {
+    return StatusOf(kMixtral, {{"quantization_config", quantization}});
+  };
+  Json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}, {"desc_act", false}};
+  EXPECT_TRUE(status(gptq).ok()) << status(gptq);
+  gptq["desc_act"] = true;
+  ExpectError(status(gptq), absl::StatusCode::kUnimplemented,
+              {"quantization_config", "desc_act", "model with experts"});
+  // Groups of neighbours all the same.
+  gptq["static_groups"] = true;
+  EXPECT_TRUE(status(gptq).ok()) << status(gptq);
+  gptq["static_groups"] = false;
+  gptq["group_size"] = -1;
+  EXPECT_TRUE(status(gptq).ok()) << status(gptq);
+  const Json packed = {{"quant_method", "compressed-tensors"},
+                       {"format", "pack-quantized"},
+                       {"config_groups",
+                        {{"group_0",
+                          {{"targets", {"Linear"}},
+                           {"weights",
+                            {{"num_bits", 4},
+                             {"type", "int"},
+                             {"strategy", "group"},
+                             {"group_size", 128},
+                             {"actorder", "group"}}}}}}}};
+  ExpectError(status(packed), absl::StatusCode::kUnimplemented,
+              {"quantization_config", "actorder", "model with experts"});
+}
+
 TEST(HfExperts, MayBeQuantisedBesideRoutersThatAreNot) {
   const auto with_ignored = [](const Json& layers) {
     return Json{

@@ -67,31 +67,56 @@ WeightQuantization Of(WeightStorage storage, int32_t group_size) {
   return quantization;
 }
 
+// Of a quantization that reorders inputs, the input that stands at a place: those of a group are
+// far apart.
+int64_t InputAt(int64_t place, int64_t group) {
+  const int64_t groups = kColumns / group;
+  return place % group * groups + place / group;
+}
+// And the place of an input.
+int64_t PlaceOf(const WeightQuantization& quantization, int64_t input) {
+  if (!quantization.reorders_inputs) return input;
+  const int64_t groups = kColumns / quantization.group_size;
+  return input % groups * quantization.group_size + input / groups;
+}
+FileTensor Order(const std::string& name, const WeightQuantization& quantization, int64_t group) {
+  std::vector<int32_t> order;
+  for (int64_t column = 0; column < kColumns; ++column)
+    order.push_back(static_cast<int32_t>(PlaceOf(quantization, column) / group));
+  return {name, "I32", {kColumns}, BytesOf(order)};
+}
+
 // The tensors of outputs [first, first + rows) as a layer of its own.
 std::vector<FileTensor> Layer(const std::string& name, const WeightQuantization& quantization,
                               int64_t first, int64_t rows) {
   const int64_t group = quantization.group_size == 0 ? kColumns : quantization.group_size;
   const int64_t groups = kColumns / group, columns = kColumns / 8, outputs = rows / 8;
   std::vector<float> scales;
+  const auto element = [&](int64_t row, int64_t input) {
+    return Element(first + row, PlaceOf(quantization, input));
+  };
   if (quantization.storage == WeightStorage::kPackedInt4) {
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t g = 0; g < groups; ++g) scales.push_back(Scale(first + row, g));
-    return {{name + ".weight_packed",
-             "I32",
-             {rows, columns},
-             BytesOf(Words(rows * columns, kPlaces,
-                           [&](int64_t i, int64_t j) {
-                             return Element(first + i / columns, i % columns * 8 + j);
-                           }))},
-            {name + ".weight_scale", "F32", {rows, groups}, BytesOf(scales)},
-            {name + ".weight_zero_point",
-             "I32",
-             {outputs, groups},
-             BytesOf(Words(outputs * groups, kPlaces,
-                           [&](int64_t i, int64_t j) {
-                             return ZeroPoint(first + i / groups * 8 + j, i % groups);
-                           }))},
-            {name + ".weight_shape", "I64", {2}, BytesOf(std::vector<int64_t>{rows, kColumns})}};
+    std::vector<FileTensor> tensors = {
+        {name + ".weight_packed",
+         "I32",
+         {rows, columns},
+         BytesOf(Words(
+             rows * columns, kPlaces,
+             [&](int64_t i, int64_t j) { return element(i / columns, i % columns * 8 + j); }))},
+        {name + ".weight_scale", "F32", {rows, groups}, BytesOf(scales)},
+        {name + ".weight_zero_point",
+         "I32",
+         {outputs, groups},
+         BytesOf(Words(outputs * groups, kPlaces,
+                       [&](int64_t i, int64_t j) {
+                         return ZeroPoint(first + i / groups * 8 + j, i % groups);
+                       }))},
+        {name + ".weight_shape", "I64", {2}, BytesOf(std::vector<int64_t>{rows, kColumns})}};
+    if (quantization.reorders_inputs)
+      tensors.push_back(Order(name + ".weight_g_idx", quantization, group));
+    return tensors;
   }
   for (int64_t g = 0; g < groups; ++g)
     for (int64_t row = 0; row < rows; ++row) scales.push_back(Scale(first + row, g));
@@ -99,12 +124,9 @@ std::vector<FileTensor> Layer(const std::string& name, const WeightQuantization&
   const std::vector<int>& places = awq ? kAwqPlaces : kPlaces;
   const std::vector<uint32_t> words =
       awq ? Words(kColumns * outputs, places,
-                  [&](int64_t i, int64_t j) {
-                    return Element(first + i % outputs * 8 + j, i / outputs);
-                  })
-          : Words(columns * rows, places, [&](int64_t i, int64_t j) {
-              return Element(first + i % rows, i / rows * 8 + j);
-            });
+                  [&](int64_t i, int64_t j) { return element(i % outputs * 8 + j, i / outputs); })
+          : Words(columns * rows, places,
+                  [&](int64_t i, int64_t j) { return element(i % rows, i / rows * 8 + j); });
   std::vector<FileTensor> tensors = {
       {name + ".qweight", "I32",
        awq ? std::vector<int64_t>{kColumns, outputs} : std::vector<int64_t>{columns, rows},
@@ -117,11 +139,7 @@ std::vector<FileTensor> Layer(const std::string& name, const WeightQuantization&
          return ZeroPoint(first + i % outputs * 8 + j, i / outputs) -
                 static_cast<uint32_t>(quantization.zero_point_offset);
        }))}};
-  if (awq) return tensors;
-  std::vector<int32_t> order;
-  for (int64_t column = 0; column < kColumns; ++column)
-    order.push_back(static_cast<int32_t>(column / group));
-  tensors.push_back({name + ".g_idx", "I32", {kColumns}, BytesOf(order)});
+  if (!awq) tensors.push_back(Order(name + ".g_idx", quantization, group));
   return tensors;
 }
 
@@ -139,6 +157,9 @@ class Int4WeightsTest : public ::testing::Test {
     WriteBytes(path + "/model.safetensors", SafetensorsBytes(tensors));
     checkpoint_ = *Checkpoint::Open(path);
     return ModelWeights::Load(*device_, plan, *checkpoint_);
+  }
+  absl::StatusOr<ModelWeights> Random(const WeightPlan& plan) {
+    return ModelWeights::Random(*device_, plan, 1, [](auto&&...) { return absl::OkStatus(); });
   }
   // "a" and "b", one below the other.
   static std::vector<FileTensor> Tensors(const WeightQuantization& quantization) {
@@ -208,6 +229,116 @@ TEST_F(Int4WeightsTest, LieWhereThePlanSaysHoweverTheyArePublished) {
       }
     }
   }
+}
+
+// Columns lie group by group, and the layer says which input each is of.
+TEST_F(Int4WeightsTest, OfInputsInAnotherOrderLieInGroups) {
+  for (const auto storage : {WeightStorage::kGptq, WeightStorage::kPackedInt4}) {
+    WeightQuantization quantization = Of(storage, 32);
+    quantization.reorders_inputs = true;
+    for (const auto layout : {kernels::WeightLayout::kRowMajor, kernels::WeightLayout::kPacked,
+                              kernels::WeightLayout::kPackedPairs}) {
+      SCOPED_TRACE(
+          absl::StrCat(static_cast<int>(storage), ", ", std::string(kernels::NameOf(layout))));
+      WeightPlan plan = Plan(quantization, layout);
+      kernels::LinearWeights layer, second;
+      std::vector<FileTensor> tensors;
+      if (layout == kernels::WeightLayout::kPackedPairs) {
+        plan.PairedLinear(&layer, {{"a", 32}, {"b", 32}}, kColumns, false);
+        tensors = Layer("a", quantization, 0, 32);
+        for (FileTensor& tensor : Layer("b", quantization, 32, 32))
+          tensors.push_back(std::move(tensor));
+      } else {
+        plan.Linear(&layer, {{"a", kRows[0]}, {"b", kRows[1]}}, kColumns, false);
+        tensors = Tensors(quantization);
+      }
+      // A second one shows that each has its own.
+      plan.Linear(&second, {{"c", 64}}, kColumns, false);
+      for (FileTensor& tensor : Layer("c", quantization, 0, 64))
+        tensors.push_back(std::move(tensor));
+      const int64_t bytes_read = plan.quantized_bytes_read();
+      EXPECT_TRUE(layer.reordered);
+      const auto weights = Load(plan, tensors);
+      ASSERT_TRUE(weights.ok()) << weights.status();
+      EXPECT_EQ(weights->bytes(), plan.bytes());
+      ExpectLayer(layer, 32);
+      ExpectLayer(second, 32);
+      std::vector<uint32_t> order;
+      for (int64_t place = 0; place < kColumns; ++place)
+        order.push_back(static_cast<uint32_t>(InputAt(place, 32)));
+      EXPECT_EQ(Read<uint32_t>(layer.input_order, kColumns), order);
+      EXPECT_EQ(Read<uint32_t>(second.input_order, kColumns), order);
+      EXPECT_NE(layer.input_order, second.input_order);
+      // Each layer of 64 outputs: half a byte, a scale for 32 of two tiles, its order.
+      EXPECT_EQ(bytes_read, 2 * (64 * 48 + 64 * 4 * 4 + kColumns * 4));
+    }
+  }
+}
+
+TEST_F(Int4WeightsTest, WithoutAnOrderOfTheirOwnGroupsAreOfNeighbours) {
+  const WeightQuantization published = Of(WeightStorage::kPackedInt4, 32);
+  WeightQuantization quantization = published;
+  quantization.reorders_inputs = true;
+  WeightPlan plan = Plan(quantization, kernels::WeightLayout::kPacked);
+  kernels::LinearWeights layer;
+  plan.Linear(&layer, {{"a", kRows[0]}, {"b", kRows[1]}}, kColumns, false);
+  const auto weights = Load(plan, Tensors(published));
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ExpectLayer(layer, 32);
+  const std::vector<uint32_t> order = Read<uint32_t>(layer.input_order, kColumns);
+  for (uint32_t input = 0; input < kColumns; ++input) EXPECT_EQ(order[input], input);
+}
+
+TEST_F(Int4WeightsTest, RandomOnesOfInputsInAnotherOrderHaveEveryInputOnce) {
+  WeightQuantization quantization = Of(WeightStorage::kGptq, 32);
+  quantization.reorders_inputs = true;
+  WeightPlan plan = Plan(quantization, kernels::WeightLayout::kRowMajor);
+  kernels::LinearWeights layer;
+  plan.Linear(&layer, {{"a", kRows[0]}}, kColumns, false);
+  const auto weights = Random(plan);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  std::vector<uint32_t> order = Read<uint32_t>(layer.input_order, kColumns);
+  EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
+  std::sort(order.begin(), order.end());
+  for (uint32_t input = 0; input < kColumns; ++input) EXPECT_EQ(order[input], input);
+}
+
+TEST_F(Int4WeightsTest, OrdersThatAreNoneAreRefusedByName) {
+  kernels::LinearWeights layer;
+  WeightQuantization gptq = Of(WeightStorage::kGptq, 32);
+  gptq.reorders_inputs = true;
+  const auto status = [&](const std::vector<int32_t>& order) {
+    WeightPlan plan = Plan(gptq, kernels::WeightLayout::kPacked);
+    plan.Linear(&layer, {{"a", kRows[0]}, {"b", kRows[1]}}, kColumns, false);
+    std::vector<FileTensor> tensors = Tensors(gptq);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].name != "b.g_idx") continue;
+      if (order.empty()) {
+        tensors.erase(tensors.begin() + static_cast<ptrdiff_t>(i));
+      } else {
+        tensors[i] = {"b.g_idx", "I32", {static_cast<int64_t>(order.size())}, BytesOf(order)};
+      }
+      break;
+    }
+    return Load(plan, tensors).status();
+  };
+  std::vector<int32_t> order;
+  for (int32_t column = 0; column < kColumns; ++column) order.push_back(column % 3);
+  EXPECT_TRUE(status(order).ok());
+  ExpectError(status({}), absl::StatusCode::kNotFound, {"'b.g_idx'", "missing", "[96]"});
+  ExpectInvalid(status(std::vector<int32_t>(95, 0)), {"'b.g_idx'", "got shape [95]", "[96]"});
+  std::vector<int32_t> bad = order;
+  bad[7] = 3;
+  ExpectInvalid(status(bad), {"'b.g_idx'", "got group 3 of input 7", "allowed 0 to 2"});
+  bad[7] = -1;
+  ExpectInvalid(status(bad), {"'b.g_idx'", "got group -1 of input 7", "allowed 0 to 2"});
+  bad = order;
+  bad[1] = 0;
+  ExpectInvalid(status(bad),
+                {"'b.g_idx'", "got input 93 as another of group 0", "allowed 32 inputs"});
+  std::swap(order[0], order[1]);
+  ExpectInvalid(status(order),
+                {"'b.g_idx'", "got other groups of inputs than 'a.g_idx'", "allowed the same"});
 }
 
 TEST_F(Int4WeightsTest, OfPairsLieInTurns) {

@@ -244,6 +244,10 @@ constexpr Published kPublished[] = {
         "input_activations": null,
         "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128,
                     "dynamic": false, "symmetric": true, "actorder": null}}}})"},
+    {"llama-3.1-8b-act-order", 8'030'261'248, kLlama31With8B, R"({
+      "bits": 4, "checkpoint_format": "gptq", "damp_percent": 0.1, "desc_act": true,
+      "group_size": 128, "lm_head": false, "quant_method": "gptq", "static_groups": false,
+      "sym": true, "true_sequential": true})"},
     {"qwen3-8b-awq", 8'190'735'360, kQwen3With8B, R"({
       "backend": "autoawq", "bits": 4, "do_fuse": false, "exllama_config": null,
       "fuse_max_seq_len": null, "group_size": 128, "modules_to_fuse": null,

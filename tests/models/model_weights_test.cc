@@ -624,11 +624,15 @@ int64_t QuantizedElements(const ModelSpec& spec) {
                                               : spec.num_experts * spec.expert_intermediate_size;
   return spec.num_layers * spec.hidden_size * (spec.qkv_size() + spec.q_size() + 3 * inner);
 }
-// Of 8 or 4 bits, and 32 for 128 of them.
+// Of 8 or 4 bits, and 32 for 128 of them; where inputs are in another order, 32 for each.
 int64_t QuantizedBytes(const ModelSpec& spec) {
   if (!spec.weight_quantization) return 0;
   const int64_t elements = QuantizedElements(spec);
-  return elements * kernels::BitsOf(spec.weight_quantization->format()) / 8 + elements / 32;
+  int64_t inputs = 0;
+  if (spec.weight_quantization->reorders_inputs)
+    inputs = spec.num_layers * (2 * spec.hidden_size + spec.q_size() + spec.intermediate_size);
+  return elements * kernels::BitsOf(spec.weight_quantization->format()) / 8 + elements / 32 +
+         4 * inputs;
 }
 
 // What is f32 whatever the dtype: convolutions and numbers of heads of state space models.

@@ -101,11 +101,28 @@ int64_t QuantizedElements(const ModelSpec& spec) {
          (spec.qkv_size() + spec.q_size() +
           (spec.num_experts == 0 ? 3 * spec.intermediate_size : 0));
 }
-// Of 8 or 4 bits, and 32 for 128 of them.
+// What a layer's linear layers of such a model read, together.
+int64_t InputsOfLayer(const ModelSpec& spec) {
+  return 2 * spec.hidden_size + spec.q_size() + spec.intermediate_size;
+}
+// Of 8 or 4 bits, and 32 for 128 of them; where inputs are in another order, 32 for each.
 int64_t QuantizedBytes(const ModelSpec& spec) {
   if (!spec.weight_quantization) return 0;
   const int64_t elements = QuantizedElements(spec);
-  return elements * kernels::BitsOf(spec.weight_quantization->format()) / 8 + elements / 32;
+  const int64_t orders =
+      spec.weight_quantization->reorders_inputs ? spec.num_layers * InputsOfLayer(spec) * 4 : 0;
+  return elements * kernels::BitsOf(spec.weight_quantization->format()) / 8 + elements / 32 +
+         orders;
+}
+
+TEST(StepBytes, OfInputsInAnotherOrderAreReadAndWrittenOnceMore) {
+  ASSERT_OK_AND_ASSIGN(ModelSpec spec, PresetSpec("llama-3.1-8b-act-order"));
+  const StepBytes reordered = Bytes(spec, kBf16, 3, 5);
+  spec.weight_quantization->reorders_inputs = false;
+  const StepBytes plain = Bytes(spec, kBf16, 3, 5);
+  const auto inputs = static_cast<uint64_t>(32 * InputsOfLayer(spec));
+  EXPECT_EQ(reordered.weights, plain.weights + inputs * 4);
+  EXPECT_EQ(reordered.activations, plain.activations + 3 * inputs * 2 * 2);
 }
 
 int64_t ExpertElements(const ModelSpec& spec) {

@@ -85,6 +85,10 @@ TEST(ModelSizes, OfNoModelAreRefused) {
   wire.mutable_quantized_weights()->set_format("int3");
   EXPECT_THAT(ModelSizesFromWire(wire),
               StatusIs(absl::StatusCode::kInvalidArgument, "quantized_weights: got \"int3\""));
+  ModelSizesToWire(*models::PresetSpec("qwen3-30b-a3b-int4"), &wire);
+  wire.mutable_quantized_weights()->set_reorders_inputs(true);
+  EXPECT_THAT(ModelSizesFromWire(wire),
+              StatusIs(absl::StatusCode::kUnimplemented, "model with experts"));
 }
 
 }  // namespace

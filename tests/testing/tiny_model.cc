@@ -82,8 +82,10 @@ class SafetensorsWriter {
       AppendElement(data_, DType::kF32, amplitude / 400.0f * (1.0f + 0.5f * random_.Next()));
     AddEntry(std::string(name) + "_scale", DType::kF32, {out, 1}, scales);
   }
-  // Of 4 bits: words, a scale and a zero point for each output, and the shape.
-  void AddInt4Matrix(const std::string& layer, int64_t out, int64_t in) {
+  // Of 4 bits: words, a scale and a zero point for each output and group of inputs, and the shape.
+  // reordered: groups of 32 inputs, in turns, in place of one of all.
+  void AddInt4Matrix(const std::string& layer, int64_t out, int64_t in, bool reordered) {
+    const int64_t groups = reordered ? in / 32 : 1;
     const auto words = [&](int64_t rows, int64_t columns) {  // of any bits
       const size_t begin = data_.size();
       for (int64_t byte = 0; byte < rows * columns * 4; ++byte) {
@@ -96,10 +98,19 @@ class SafetensorsWriter {
     const size_t scales = data_.size();
     // Elements less zero points have a variance of 42.
     const float deviation = std::sqrt(1.0f / 42.0f / static_cast<float>(in));
-    for (int64_t i = 0; i < out; ++i)
+    for (int64_t i = 0; i < out * groups; ++i)
       AppendElement(data_, DType::kBf16, deviation * (1.0f + 0.5f * random_.Next()));
-    AddEntry(layer + ".weight_scale", "BF16", {out, 1}, scales);
-    AddEntry(layer + ".weight_zero_point", "I32", {(out + 7) / 8, 1}, words((out + 7) / 8, 1));
+    AddEntry(layer + ".weight_scale", "BF16", {out, groups}, scales);
+    AddEntry(layer + ".weight_zero_point", "I32", {(out + 7) / 8, groups},
+             words((out + 7) / 8, groups));
+    if (reordered) {
+      const size_t order = data_.size();
+      for (int64_t i = 0; i < in; ++i) {
+        const auto group = static_cast<int32_t>(i % groups);
+        data_.append(reinterpret_cast<const char*>(&group), sizeof(group));
+      }
+      AddEntry(layer + ".weight_g_idx", "I32", {in}, order);
+    }
     const size_t shape = data_.size();
     for (const int64_t size : {out, in})
       data_.append(reinterpret_cast<const char*>(&size), sizeof(size));
@@ -379,7 +390,10 @@ std::string ConfigJson(const TinyModelOptions& o) {
         &json, ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",",
         "\"format\":\"pack-quantized\",\"ignore\":[\"lm_head\"],\"config_groups\":{\"group_0\":{",
         "\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":4,\"type\":\"int\",\"symmetric\":"
-        "false,\"dynamic\":false,\"strategy\":\"channel\"}}}}");
+        "false,\"dynamic\":false,",
+        o.reordered_inputs ? "\"strategy\":\"group\",\"group_size\":32,\"actorder\":\"group\""
+                           : "\"strategy\":\"channel\"",
+        "}}}}");
   return absl::StrCat(json, "}\n");
 }
 
@@ -388,7 +402,7 @@ void AddLinear(SafetensorsWriter& writer, const TinyModelOptions& o, const std::
   if (o.fp8_weights) {
     writer.AddFp8Matrix(name + ".weight", out, in);
   } else if (o.int4_weights) {
-    writer.AddInt4Matrix(name, out, in);
+    writer.AddInt4Matrix(name, out, in, o.reordered_inputs);
   } else {
     writer.AddMatrix(name + ".weight", out, in);
   }

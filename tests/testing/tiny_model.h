@@ -41,6 +41,9 @@ struct TinyModelOptions {
   // They are of 4 bits, with a scale and a zero point for each output, as compressed-tensors packs
   // them.
   bool int4_weights = false;
+  // Of int4_weights: scales are for 32 inputs that are no neighbours. Sizes are multiples of 32
+  // then.
+  bool reordered_inputs = false;
   uint64_t seed = 1;           // the same options give the same bytes on every machine
   int64_t sliding_window = 0;  // 0: none. Not for llama, granite, olmo2, qwen3_moe, granitemoe
   // Scales of a KV cache of 8 bits in every layer: one for all heads, or one each; empty: none.

@@ -135,6 +135,12 @@ TEST(OpBytes, OfADenseModelAreTheNumbersWorkedOutByHand) {
             static_cast<double>(step.bytes().total()));
 }
 
+// Of every layer 4 of its norm and 4 of heads, 4 and 6 of the MLP.
+TEST(OpBytes, OfGathersAreTheInputsOfLinearLayersAndTheirOrder) {
+  EXPECT_THAT(BytesOfOne(TinySpec(), {"gather_columns", 8}),
+              Optional(FieldsAre(2 * 18 * (3 * 2 + 4), 2 * 18 * 3 * 2)));
+}
+
 // Where linear layers do norms, the last one is left, or some of the layers' are.
 TEST(OpBytes, OfNormsAreThoseThatAreKernels) {
   EXPECT_THAT(BytesOfOne(TinySpec(), {"rms_norm", 1}), Optional(FieldsAre((3 * 2 + 1) * 8, 3 * 8)));

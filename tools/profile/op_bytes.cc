@@ -6,6 +6,7 @@
 
 #include "kernels/embedding/instances.h"
 #include "kernels/experts/instances.h"
+#include "kernels/gather_columns/instances.h"
 #include "kernels/mamba/instances.h"
 #include "kernels/rms_norm/instances.h"
 #include "kernels/rope_append/instances.h"
@@ -103,6 +104,18 @@ std::optional<OpBytes> OfSiluMul(const OpCounts& c) {
   return OpBytes{.read = 2 * outputs * c.element, .written = outputs * c.element};
 }
 
+// Inputs of all linear layers of blocks: models with experts have no gathers. Each half of a block
+// reads the hidden size, and what is its own.
+std::optional<OpBytes> OfGathers(const OpCounts& c) {
+  double inputs = 0;
+  for (int64_t block = 0; block < c.spec.num_layers; ++block) {
+    const int64_t mixed = c.spec.IsMamba(block) ? c.mamba.inner_size() : c.spec.q_size();
+    inputs += ToDouble(2 * c.spec.hidden_size + mixed + c.spec.intermediate_size);
+  }
+  const double elements = c.tokens * inputs * c.element;
+  return OpBytes{.read = elements + inputs * sizeof(uint32_t), .written = elements};
+}
+
 std::optional<OpBytes> OfSoftcap(const OpCounts& c) {
   return OpBytes{.read = c.logits, .written = c.logits};
 }
@@ -159,19 +172,13 @@ struct OpRule {
 };
 
 constexpr OpRule kOpRules[] = {
-    {kernels::kEmbedding.name, OfEmbedding},
-    {kernels::kRmsNorm.name, OfNorms},
-    {kernels::kRmsNormAdd.name, OfNormsBehind},
-    {kernels::kRopeAppend.name, OfRopeAppend},
-    {kernels::kRopeAppendNormed.name, OfRopeAppend},
-    {kernels::kSiluMul.name, OfSiluMul},
-    {kernels::kSoftcap.name, OfSoftcap},
-    {kernels::kSamplePartial.name, OfSampling},
-    {kernels::kExpertsRoute.name, OfRouting},
-    {kernels::kExpertsCombine.name, OfCombining},
-    {kernels::kMambaConv.name, OfMambaConv},
-    {kernels::kMambaScan.name, OfMambaScan},
-    {kernels::kMambaNorm.name, OfMambaNorm},
+    {kernels::kEmbedding.name, OfEmbedding},         {kernels::kRmsNorm.name, OfNorms},
+    {kernels::kRmsNormAdd.name, OfNormsBehind},      {kernels::kRopeAppend.name, OfRopeAppend},
+    {kernels::kRopeAppendNormed.name, OfRopeAppend}, {kernels::kSiluMul.name, OfSiluMul},
+    {kernels::kGatherColumns.name, OfGathers},       {kernels::kSoftcap.name, OfSoftcap},
+    {kernels::kSamplePartial.name, OfSampling},      {kernels::kExpertsRoute.name, OfRouting},
+    {kernels::kExpertsCombine.name, OfCombining},    {kernels::kMambaConv.name, OfMambaConv},
+    {kernels::kMambaScan.name, OfMambaScan},         {kernels::kMambaNorm.name, OfMambaNorm},
     {kernels::kStepKernel.name, OfStepKernel},
 };
 
