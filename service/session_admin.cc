@@ -25,7 +25,8 @@ void ViewToWire(const SessionView& view, const engine::DecodeEngine& engine, uin
                 v1::SessionStatus* wire) {
   const ServedSession& session = *view.session;
   const engine::SessionUse use = engine.session_use(session.info.id).value_or(engine::SessionUse{});
-  const uint64_t asked_ns = session.last_asked_ns.load(std::memory_order_relaxed);
+  const uint64_t asked_ns =
+      session.IsInUse() ? now_ns : session.last_asked_ns.load(std::memory_order_relaxed);
   wire->set_id(session.info.id);
   wire->set_identity(std::string(session.account.log_name()));
   wire->set_peer(view.peer);

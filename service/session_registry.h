@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -74,6 +75,15 @@ struct ServedSession {
   KeptAnswers kept;  // of the stream that has the session
   RecordingSlot recording;
   std::atomic<uint64_t> last_asked_ns = NowNs();  // when a call last named it, or a message came
+  std::atomic<uint32_t> num_calls = 0;            // CallInSession
+  // Whether a call beside its stream works on it.
+  bool IsInUse() const {
+    return answers.IsBusy() || num_calls.load(std::memory_order_acquire) != 0;
+  }
+  // Whether none does, and nothing has been asked of it since.
+  bool IsIdle(uint64_t since_ns) const {
+    return !IsInUse() && last_asked_ns.load(std::memory_order_relaxed) <= since_ns;
+  }
   // Requests that were answered with a result and, of them, those that shared a replay.
   std::atomic<uint64_t> num_requests = 0;
   std::atomic<uint64_t> num_joint_requests = 0;
@@ -91,6 +101,31 @@ struct ServedSession {
   std::weak_ptr<SessionStream> next_;      // waits for it
   CallOrigin next_origin_;                 // of that one
   uint64_t detached_until_ns_ = 0;         // of one that is detached
+};
+
+// A call that works on a session, which is in use until the call has ended, however long it takes.
+class CallInSession {
+ public:
+  CallInSession() = default;
+  explicit CallInSession(std::shared_ptr<ServedSession> session) : session_(std::move(session)) {
+    if (session_ != nullptr) session_->num_calls.fetch_add(1, std::memory_order_relaxed);
+  }
+  CallInSession(CallInSession&&) = default;
+  CallInSession& operator=(CallInSession&& other) noexcept {
+    std::swap(session_, other.session_);
+    return *this;
+  }
+  ~CallInSession() {
+    if (session_ == nullptr) return;
+    session_->last_asked_ns.store(NowNs(), std::memory_order_relaxed);
+    // Whoever sees that there is no call sees that time too.
+    session_->num_calls.fetch_sub(1, std::memory_order_release);
+  }
+  ServedSession& operator*() const { return *session_; }
+  ServedSession* operator->() const { return session_.get(); }
+
+ private:
+  std::shared_ptr<ServedSession> session_;
 };
 
 // What is told of a session.

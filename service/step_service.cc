@@ -218,18 +218,20 @@ grpc::ServerUnaryReactor* StepService::Unary(grpc::CallbackServerContext* contex
     Response wire_response;
     REPRISE_RETURN_IF_ERROR(
         ScanWire(*request, *Request::descriptor(), serving->host.max_entries(), &head));
-    if constexpr (requires { wire_request.session(); })
-      REPRISE_RETURN_IF_ERROR(sessions_.Find(head.session, *account).status());
+    std::shared_ptr<ServedSession> session;
+    if constexpr (kNamesSession<Request>) {
+      REPRISE_ASSIGN_OR_RETURN(session, sessions_.Find(head.session, *account));
+    }
+    const CallInSession call(session);
     REPRISE_ASSIGN_OR_RETURN(const MemoryBudget::Charge charge,
                              memory_.ChargeMessage(request->Length(), head.num_entries));
     REPRISE_RETURN_IF_ERROR(ParseWire(*request, &wire_request));
-    const absl::Status handled = (this->*method.handle)(*account, wire_request, &wire_response);
-    if constexpr (requires { wire_request.session(); }) {
-      // The session may have ended since it was found.
-      if (absl::IsNotFound(handled))
-        REPRISE_RETURN_IF_ERROR(sessions_.Find(head.session, *account).status());
+    if constexpr (kNamesSession<Request>) {
+      const absl::Status handled = (this->*method.handle)(*session, wire_request, &wire_response);
+      if (!handled.ok()) return sessions_.WhyEnded(*session, handled);
+    } else {
+      REPRISE_RETURN_IF_ERROR((this->*method.handle)(wire_request, &wire_response));
     }
-    REPRISE_RETURN_IF_ERROR(handled);
     *response = SerializeWire(wire_response);
     return absl::OkStatus();
   });

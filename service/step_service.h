@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -188,29 +189,28 @@ class StepService final : public RawStepService {
 
   // nullptr while loading.
   Attached* attached() const { return attached_.load(std::memory_order_acquire); }
-  absl::Status Describe(const Account& account, const v1::DescribeRequest& request,
-                        v1::DescribeResponse* response);
-  absl::Status Allocate(const Account& account, const v1::AllocateRequest& request,
+  absl::Status Describe(const v1::DescribeRequest& request, v1::DescribeResponse* response);
+  absl::Status Allocate(ServedSession& session, const v1::AllocateRequest& request,
                         v1::AllocateResponse* response);
-  absl::Status SetAttentionTree(const Account& account, const v1::SetAttentionTreeRequest& request,
+  absl::Status SetAttentionTree(const v1::SetAttentionTreeRequest& request,
                                 v1::SetAttentionTreeResponse* response);
-  absl::Status Free(const Account& account, const v1::FreeRequest& request,
+  absl::Status Free(ServedSession& session, const v1::FreeRequest& request,
                     v1::FreeResponse* response);
-  absl::Status SwapOut(const Account& account, const v1::SwapOutRequest& request,
+  absl::Status SwapOut(ServedSession& session, const v1::SwapOutRequest& request,
                        v1::SwapOutResponse* response);
-  absl::Status SwapOutState(const Account& account, const v1::SwapOutStateRequest& request,
+  absl::Status SwapOutState(ServedSession& session, const v1::SwapOutStateRequest& request,
                             v1::SwapOutStateResponse* response);
-  absl::Status SwapIn(const Account& account, const v1::SwapInRequest& request,
+  absl::Status SwapIn(ServedSession& session, const v1::SwapInRequest& request,
                       v1::SwapInResponse* response);
-  absl::Status FreeSwapped(const Account& account, const v1::FreeSwappedRequest& request,
+  absl::Status FreeSwapped(ServedSession& session, const v1::FreeSwappedRequest& request,
                            v1::FreeSwappedResponse* response);
-  absl::Status ShareBlocks(const Account& account, const v1::ShareBlocksRequest& request,
+  absl::Status ShareBlocks(ServedSession& session, const v1::ShareBlocksRequest& request,
                            v1::ShareBlocksResponse* response);
-  absl::Status AdoptBlocks(const Account& account, const v1::AdoptBlocksRequest& request,
+  absl::Status AdoptBlocks(ServedSession& session, const v1::AdoptBlocksRequest& request,
                            v1::AdoptBlocksResponse* response);
-  absl::Status ReleaseBlocks(const Account& account, const v1::ReleaseBlocksRequest& request,
+  absl::Status ReleaseBlocks(ServedSession& session, const v1::ReleaseBlocksRequest& request,
                              v1::ReleaseBlocksResponse* response);
-  absl::Status FreeExported(const Account& account, const v1::FreeExportedRequest& request,
+  absl::Status FreeExported(ServedSession& session, const v1::FreeExportedRequest& request,
                             v1::FreeExportedResponse* response);
   // A call that waits its turn to copy contents of blocks.
   template <typename Call>
@@ -220,26 +220,33 @@ class StepService final : public RawStepService {
   // Of servers without identities; elsewhere the role has been asked for. `what`: that is asked
   // for.
   absl::Status CheckAdministration(const char* what) const;
-  absl::Status SetBuckets(const Account& account, const v1::SetBucketsRequest& request,
-                          v1::SetBucketsResponse* response);
-  absl::Status ListSessions(const Account& account, const v1::ListSessionsRequest& request,
+  absl::Status SetBuckets(const v1::SetBucketsRequest& request, v1::SetBucketsResponse* response);
+  absl::Status ListSessions(const v1::ListSessionsRequest& request,
                             v1::ListSessionsResponse* response);
-  absl::Status EvictSession(const Account& account, const v1::EvictSessionRequest& request,
+  absl::Status EvictSession(const v1::EvictSessionRequest& request,
                             v1::EvictSessionResponse* response);
-  absl::Status ReloadFiles(const Account& account, const v1::ReloadFilesRequest& request,
+  absl::Status ReloadFiles(const v1::ReloadFilesRequest& request,
                            v1::ReloadFilesResponse* response);
-  absl::Status StartProfile(const Account& account, const v1::StartProfileRequest& request,
+  absl::Status StartProfile(ServedSession& session, const v1::StartProfileRequest& request,
                             v1::StartProfileResponse* response);
-  absl::Status ReadTelemetry(const Account& account, const v1::ReadTelemetryRequest& request,
+  absl::Status ReadTelemetry(const v1::ReadTelemetryRequest& request,
                              v1::ReadTelemetryResponse* response);
-  // A method that needs `role`, and what it does for a caller who has it.
+  // A method that needs `role`, and what it does for a caller who has it: with the session that a
+  // request names, where requests do.
+  template <typename Request>
+  static constexpr bool kNamesSession = requires(const Request& request) {
+    request.session();
+  };
   template <typename Request, typename Response>
   struct UnaryMethod {
     const char* name;
     Role role;
-    absl::Status (StepService::*handle)(const Account&, const Request&, Response*);
+    std::conditional_t<kNamesSession<Request>,
+                       absl::Status (StepService::*)(ServedSession&, const Request&, Response*),
+                       absl::Status (StepService::*)(const Request&, Response*)>
+        handle;
   };
-  // Looks who asks, scans, parses, calls the method, serialises, finishes.
+  // Looks who asks, scans, finds the session, parses, calls the method, serialises, finishes.
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context,
                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response,

@@ -2,7 +2,6 @@
 // What the unary calls of StepService do, once the caller may, the engine is there and the request
 // has been parsed (StepService::Unary).
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -36,8 +35,7 @@ absl::StatusOr<std::vector<int64_t>> BucketsOf(
 
 }  // namespace
 
-absl::Status StepService::Describe(const Account& /*account*/,
-                                   const v1::DescribeRequest& /*request*/,
+absl::Status StepService::Describe(const v1::DescribeRequest& /*request*/,
                                    v1::DescribeResponse* response) {
   const engine::DecodeEngine& engine = attached()->host.engine;
   DescribeToWire(engine.info(), engine.pool(), engine.captured_graphs(), engine.attention_tree(),
@@ -46,15 +44,13 @@ absl::Status StepService::Describe(const Account& /*account*/,
   return absl::OkStatus();
 }
 
-absl::Status StepService::Allocate(const Account& account, const v1::AllocateRequest& request,
+absl::Status StepService::Allocate(ServedSession& session, const v1::AllocateRequest& request,
                                    v1::AllocateResponse* response) {
   engine::DecodeEngine& engine = attached()->host.engine;
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session(), account));
-  SessionRecording* recording = session->recording.get();
+  SessionRecording* recording = session.recording.get();
   const SessionRecording::PoolLock order(recording);
   REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> blocks,
-                           engine.AllocateBlocks(session->info.id, request.count()));
+                           engine.AllocateBlocks(session.info.id, request.count()));
   const absl::Status answered = CatchOutOfMemory([&] {
     response->mutable_blocks()->Assign(blocks.begin(), blocks.end());
     response->set_free_blocks(engine.pool().free_blocks);
@@ -62,89 +58,70 @@ absl::Status StepService::Allocate(const Account& account, const v1::AllocateReq
   });
   if (!answered.ok()) {
     // Their ids never reach the client.
-    engine.FreeBlocks(session->info.id, blocks).IgnoreError();
+    engine.FreeBlocks(session.info.id, blocks).IgnoreError();
     return answered;
   }
   if (recording != nullptr) recording->AddAllocate(request, *response);
   return absl::OkStatus();
 }
 
-absl::Status StepService::Free(const Account& account, const v1::FreeRequest& request,
+absl::Status StepService::Free(ServedSession& session, const v1::FreeRequest& request,
                                v1::FreeResponse* response) {
   engine::DecodeEngine& engine = attached()->host.engine;
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session(), account));
   const std::span<const uint32_t> blocks(request.blocks().data(),
                                          static_cast<size_t>(request.blocks_size()));
-  SessionRecording* recording = session->recording.get();
+  SessionRecording* recording = session.recording.get();
   const SessionRecording::PoolLock order(recording);
-  REPRISE_RETURN_IF_ERROR(engine.FreeBlocks(session->info.id, blocks));
+  REPRISE_RETURN_IF_ERROR(engine.FreeBlocks(session.info.id, blocks));
   if (recording != nullptr) recording->AddFree(request);
   response->set_free_blocks(engine.pool().free_blocks);
   return absl::OkStatus();
 }
 
-absl::Status StepService::SwapOut(const Account& account, const v1::SwapOutRequest& request,
+absl::Status StepService::SwapOut(ServedSession& session, const v1::SwapOutRequest& request,
                                   v1::SwapOutResponse* response) {
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session(), account));
-  return service::SwapOut(attached()->host, *session, request, response);
+  return service::SwapOut(attached()->host, session, request, response);
 }
 
-absl::Status StepService::SwapOutState(const Account& account,
+absl::Status StepService::SwapOutState(ServedSession& session,
                                        const v1::SwapOutStateRequest& request,
                                        v1::SwapOutStateResponse* response) {
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session(), account));
-  return service::SwapOutState(attached()->host, *session, request, response);
+  return service::SwapOutState(attached()->host, session, request, response);
 }
 
-absl::Status StepService::SwapIn(const Account& account, const v1::SwapInRequest& request,
+absl::Status StepService::SwapIn(ServedSession& session, const v1::SwapInRequest& request,
                                  v1::SwapInResponse* response) {
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session(), account));
-  return service::SwapIn(attached()->host, *session, request, response);
+  return service::SwapIn(attached()->host, session, request, response);
 }
 
-absl::Status StepService::FreeSwapped(const Account& account, const v1::FreeSwappedRequest& request,
+absl::Status StepService::FreeSwapped(ServedSession& session, const v1::FreeSwappedRequest& request,
                                       v1::FreeSwappedResponse* response) {
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session(), account));
-  return service::FreeSwapped(attached()->host, *session, request, response);
+  return service::FreeSwapped(attached()->host, session, request, response);
 }
 
-absl::Status StepService::ShareBlocks(const Account& account, const v1::ShareBlocksRequest& request,
+absl::Status StepService::ShareBlocks(ServedSession& session, const v1::ShareBlocksRequest& request,
                                       v1::ShareBlocksResponse* response) {
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session(), account));
-  return service::ShareBlocks(attached()->host, *session, request, response);
+  return service::ShareBlocks(attached()->host, session, request, response);
 }
 
-absl::Status StepService::AdoptBlocks(const Account& account, const v1::AdoptBlocksRequest& request,
+absl::Status StepService::AdoptBlocks(ServedSession& session, const v1::AdoptBlocksRequest& request,
                                       v1::AdoptBlocksResponse* response) {
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session(), account));
-  return service::AdoptBlocks(attached()->host, *session, request, response);
+  return service::AdoptBlocks(attached()->host, session, request, response);
 }
 
-absl::Status StepService::ReleaseBlocks(const Account& account,
+absl::Status StepService::ReleaseBlocks(ServedSession& session,
                                         const v1::ReleaseBlocksRequest& request,
                                         v1::ReleaseBlocksResponse* response) {
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session(), account));
-  return service::ReleaseBlocks(attached()->host, *session, request, response);
+  return service::ReleaseBlocks(attached()->host, session, request, response);
 }
 
-absl::Status StepService::FreeExported(const Account& account,
+absl::Status StepService::FreeExported(ServedSession& session,
                                        const v1::FreeExportedRequest& request,
                                        v1::FreeExportedResponse* response) {
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session(), account));
-  return service::FreeExported(attached()->host, attached()->kv, *session, request, response);
+  return service::FreeExported(attached()->host, attached()->kv, session, request, response);
 }
 
-absl::Status StepService::SetAttentionTree(const Account& /*account*/,
-                                           const v1::SetAttentionTreeRequest& request,
+absl::Status StepService::SetAttentionTree(const v1::SetAttentionTreeRequest& request,
                                            v1::SetAttentionTreeResponse* response) {
   // Of an identity the role has been asked for.
   if (!callers_.has_identities() && !allow_attention_trees_)
@@ -165,8 +142,7 @@ absl::Status StepService::CheckAdministration(const char* what) const {
                    "role, or is started with --allow-administration"));
 }
 
-absl::Status StepService::SetBuckets(const Account& /*account*/,
-                                     const v1::SetBucketsRequest& request,
+absl::Status StepService::SetBuckets(const v1::SetBucketsRequest& request,
                                      v1::SetBucketsResponse* response) {
   REPRISE_RETURN_IF_ERROR(CheckAdministration("buckets"));
   engine::BucketSets buckets;
@@ -187,39 +163,33 @@ absl::Status StepService::SetBuckets(const Account& /*account*/,
   return absl::OkStatus();
 }
 
-absl::Status StepService::StartProfile(const Account& account,
+absl::Status StepService::StartProfile(ServedSession& session,
                                        const v1::StartProfileRequest& request,
                                        v1::StartProfileResponse* response) {
   REPRISE_RETURN_IF_ERROR(CheckAdministration("profile"));
-  REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ServedSession> session,
-                           sessions_.Find(request.session(), account));
-  return service::StartProfile(attached()->host, *session, request, response);
+  return service::StartProfile(attached()->host, session, request, response);
 }
 
-absl::Status StepService::ReadTelemetry(const Account& /*account*/,
-                                        const v1::ReadTelemetryRequest& /*request*/,
+absl::Status StepService::ReadTelemetry(const v1::ReadTelemetryRequest& /*request*/,
                                         v1::ReadTelemetryResponse* response) {
   REPRISE_RETURN_IF_ERROR(CheckAdministration("telemetry"));
   service::ReadTelemetry(attached()->host, response);
   return absl::OkStatus();
 }
 
-absl::Status StepService::ListSessions(const Account& /*account*/,
-                                       const v1::ListSessionsRequest& request,
+absl::Status StepService::ListSessions(const v1::ListSessionsRequest& request,
                                        v1::ListSessionsResponse* response) {
   REPRISE_RETURN_IF_ERROR(CheckAdministration("sessions"));
   return service::ListSessions(attached()->host, request, response);
 }
 
-absl::Status StepService::EvictSession(const Account& /*account*/,
-                                       const v1::EvictSessionRequest& request,
+absl::Status StepService::EvictSession(const v1::EvictSessionRequest& request,
                                        v1::EvictSessionResponse* /*response*/) {
   REPRISE_RETURN_IF_ERROR(CheckAdministration("sessions"));
   return service::EvictSession(attached()->host, request);
 }
 
-absl::Status StepService::ReloadFiles(const Account& /*account*/,
-                                      const v1::ReloadFilesRequest& /*request*/,
+absl::Status StepService::ReloadFiles(const v1::ReloadFilesRequest& /*request*/,
                                       v1::ReloadFilesResponse* response) {
   REPRISE_RETURN_IF_ERROR(CheckAdministration("files"));
   REPRISE_ASSIGN_OR_RETURN(const FilesChange files, reload_());

@@ -255,10 +255,8 @@ void StepStream::Cut() {
 }
 
 void StepStream::EndIfNothingWasAsked(uint64_t since_ns) {
-  const uint64_t asked_ns =
-      opened_ ? session_->last_asked_ns.load(std::memory_order_relaxed) : started_ns_;
-  if (ending_ || !exchanges_.empty() || asked_ns > since_ns) return;
-  if (opened_ && session_->answers.IsBusy()) return;
+  const bool idle = opened_ ? session_->IsIdle(since_ns) : started_ns_ <= since_ns;
+  if (ending_ || !exchanges_.empty() || !idle) return;
   ending_ = true;
   end_ = absl::AbortedError("the session was idle for longer than this server allows");
   Advance();

@@ -124,7 +124,9 @@ absl::Status KvCall<Request>::Enqueue(const Account& account, const grpc::ByteBu
   REPRISE_RETURN_IF_ERROR(
       ScanWire(bytes, *Request::descriptor(), engine::kMaxKvBlocksPerCall, &head));
   REPRISE_RETURN_IF_ERROR(host_.admission.CheckAdmitting());
-  REPRISE_ASSIGN_OR_RETURN(session_, host_.sessions.Find(head.session, account));
+  REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<ServedSession> session,
+                           host_.sessions.Find(head.session, account));
+  session_ = CallInSession(std::move(session));
   REPRISE_RETURN_IF_ERROR(CheckModelKnown(kv_));
   REPRISE_ASSIGN_OR_RETURN(charge_, host_.memory.ChargeMessage(bytes.Length(), head.num_entries));
   REPRISE_RETURN_IF_ERROR(ParseWire(bytes, &request_));

@@ -58,7 +58,7 @@ class KvCall final : public grpc::ServerUnaryReactor, public KvJob {
   grpc::ByteBuffer* const response_bytes_;
   std::atomic<bool> cancelled_ = false;
   std::mutex mutex_;  // held while the call is ended
-  std::shared_ptr<ServedSession> session_;
+  CallInSession session_;
   MemoryBudget::Charge charge_;  // of the request, then of the answer
   Request request_;
   absl::Status status_;  // of Run

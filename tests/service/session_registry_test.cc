@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "service/identity/callers.h"
 #include "tests/service/served_model.h"
@@ -62,6 +63,26 @@ class SessionRegistryTest : public ::testing::Test {
   const std::shared_ptr<FakeStream> second_ = std::make_shared<FakeStream>();
   const std::shared_ptr<FakeStream> third_ = std::make_shared<FakeStream>();
 };
+
+// However long it takes, and from its end on as if it had begun then.
+TEST_F(SessionRegistryTest, ACallKeepsItsSessionInUse) {
+  const auto session = Open();
+  const uint64_t opened_ns = NowNs();
+  EXPECT_TRUE(session->IsIdle(opened_ns));
+  uint64_t begun_ns = 0;
+  {
+    CallInSession first(session), second(session);
+    EXPECT_FALSE(session->IsIdle(UINT64_MAX));
+    first = CallInSession();
+    EXPECT_FALSE(session->IsIdle(UINT64_MAX));
+    const CallInSession moved(std::move(second));
+    EXPECT_FALSE(session->IsIdle(UINT64_MAX));
+    EXPECT_TRUE(session->IsInUse());
+    begun_ns = NowNs();
+  }
+  EXPECT_FALSE(session->IsIdle(begun_ns - 1));
+  EXPECT_TRUE(session->IsIdle(NowNs()));
+}
 
 TEST_F(SessionRegistryTest, ADetachedSessionIsHadAtOnce) {
   const auto session = Open();
