@@ -8,6 +8,7 @@
 #include "engine/decode_engine_impl.h"
 #include "engine/diagnostics.h"
 #include "engine/engine_profiler.h"
+#include "runtime/check.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::engine {
@@ -120,7 +121,7 @@ absl::Status DecodeEngine::WaitJoint(StepTicket ticket, std::span<StepResult> re
   return impl_->Wait(ticket, results);
 }
 absl::Status DecodeEngine::Step(const StepRequest& request, StepResult* result) {
-  return impl_->Step(request, StepGraphs::Form::kPlain, result);
+  return impl_->Step(request, StepForm::kPlain, result);
 }
 
 // ---- for tests and measurements: diagnostics.h, engine_profiler.h ----
@@ -156,24 +157,28 @@ namespace {
 
 absl::Status CheckProfilable(const StepRequest& request) {
   if (request.mode != ExecutionMode::kReplay)
-    return absl::InvalidArgumentError("a profiled step is to run eagerly; allowed: kReplay");
+    return absl::InvalidArgumentError("a step of a profile is to run eagerly; allowed: kReplay");
   if (request.num_steps == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("a profiled step has num_steps ", request.num_steps, "; allowed: 1"));
+      absl::StrCat("a step of a profile has num_steps ", request.num_steps, "; allowed: 1"));
 }
 
 }  // namespace
 
 absl::Status EngineProfiler::Step(const StepRequest& request, StepResult* result) {
   REPRISE_RETURN_IF_ERROR(CheckProfilable(request));
-  return engine_.impl_->Step(request, StepGraphs::Form::kProfiled, result);
+  return engine_.impl_->Step(request, StepForm::kProfiled, result);
 }
-absl::StatusOr<StepTicket> EngineProfiler::Submit(const StepRequest& request) {
+absl::StatusOr<StepTicket> EngineProfiler::Submit(const StepRequest& request, StepForm form) {
+  REPRISE_CHECK(form != StepForm::kPlain);
   REPRISE_RETURN_IF_ERROR(CheckProfilable(request));
-  return engine_.impl_->SubmitProfiled(request);
+  return engine_.impl_->SubmitProfiled(request, form);
 }
 std::vector<ProfiledGraphInfo> EngineProfiler::captured() const {
   return engine_.impl_->profiled_graphs();
+}
+std::vector<ProfiledGraphInfo> EngineProfiler::captured_unpadded() const {
+  return engine_.impl_->unpadded_graphs();
 }
 absl::Status EngineProfiler::Drop() { return engine_.impl_->DropProfiledGraphs(); }
 runtime::Device& EngineProfiler::device() { return engine_.impl_->device(); }
@@ -183,7 +188,7 @@ absl::Status EngineProfiler::CaptureUnpadded(std::span<const uint32_t> rows,
 }
 absl::Status EngineProfiler::StepUnpadded(const StepRequest& request, StepResult* result) {
   REPRISE_RETURN_IF_ERROR(CheckProfilable(request));
-  return engine_.impl_->Step(request, StepGraphs::Form::kUnpadded, result);
+  return engine_.impl_->Step(request, StepForm::kUnpadded, result);
 }
 absl::Status EngineProfiler::ReadStamps(uint32_t rows, StepStamps* stamps) {
   return engine_.impl_->ReadStamps(/*decode=*/true, rows, stamps);

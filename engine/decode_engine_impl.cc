@@ -170,17 +170,16 @@ absl::StatusOr<GraphsInfo> DecodeEngine::Impl::SetBuckets(const BucketSets& aske
 absl::StatusOr<StepTicket> DecodeEngine::Impl::Submit(const StepRequest& request) {
   const Clock::time_point entered = Clock::now();
   absl::MutexLock lock(&mutex_);
-  return SubmitOne(request, StepGraphs::Form::kPlain, entered);
+  return SubmitOne(request, StepForm::kPlain, entered);
 }
 
 absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitJoint(std::span<JointRequest> requests) {
   const Clock::time_point entered = Clock::now();
   absl::MutexLock lock(&mutex_);
-  return SubmitLocked(requests, StepGraphs::Form::kPlain, entered);
+  return SubmitLocked(requests, StepForm::kPlain, entered);
 }
 
-absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitOne(const StepRequest& request,
-                                                         StepGraphs::Form form,
+absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitOne(const StepRequest& request, StepForm form,
                                                          Clock::time_point entered) {
   JointRequest one{.request = &request};
   REPRISE_ASSIGN_OR_RETURN(const StepTicket ticket, SubmitLocked({&one, 1}, form, entered));
@@ -189,7 +188,7 @@ absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitOne(const StepRequest& requ
 }
 
 absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitLocked(std::span<JointRequest> requests,
-                                                            StepGraphs::Form form,
+                                                            StepForm form,
                                                             Clock::time_point entered) {
   REPRISE_RETURN_IF_ERROR(RefuseFault());
   InFlightStep& step = StepOf(next_ticket_);
@@ -349,7 +348,7 @@ void DecodeEngine::Impl::NoteOutcomes(const InFlightStep& step, size_t request,
   }
 }
 
-absl::Status DecodeEngine::Impl::Step(const StepRequest& request, StepGraphs::Form form,
+absl::Status DecodeEngine::Impl::Step(const StepRequest& request, StepForm form,
                                       StepResult* result) {
   const Clock::time_point entered = Clock::now();
   StepTicket ticket = 0;
@@ -389,20 +388,25 @@ absl::Status DecodeEngine::Impl::CaptureUnpaddedGraphs(std::span<const uint32_t>
   return parts_->graphs->CaptureUnpaddedGraphs(rows, tokens);
 }
 
-absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitProfiled(const StepRequest& request) {
+absl::StatusOr<StepTicket> DecodeEngine::Impl::SubmitProfiled(const StepRequest& request,
+                                                              StepForm form) {
   const Clock::time_point entered = Clock::now();
   absl::MutexLock lock(&mutex_);
   // After a fault SubmitLocked names it.
   if (fault_.ok()) REPRISE_RETURN_IF_ERROR(RefuseInFlight());
-  REPRISE_ASSIGN_OR_RETURN(const StepTicket ticket,
-                           SubmitOne(request, StepGraphs::Form::kProfiled, entered));
-  last_profiled_ = launch_.first();
+  REPRISE_ASSIGN_OR_RETURN(const StepTicket ticket, SubmitOne(request, form, entered));
+  if (form == StepForm::kProfiled) last_profiled_ = launch_.first();
   return ticket;
 }
 
 std::vector<ProfiledGraphInfo> DecodeEngine::Impl::profiled_graphs() const {
   absl::MutexLock lock(&mutex_);
   return parts_->graphs->profiled_graphs();
+}
+
+std::vector<ProfiledGraphInfo> DecodeEngine::Impl::unpadded_graphs() const {
+  absl::MutexLock lock(&mutex_);
+  return parts_->graphs->unpadded_graphs();
 }
 
 absl::Status DecodeEngine::Impl::DropProfiledGraphs() {

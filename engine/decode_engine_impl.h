@@ -81,13 +81,15 @@ class DecodeEngine::Impl {
   absl::StatusOr<StepTicket> Submit(const StepRequest& request);
   absl::StatusOr<StepTicket> SubmitJoint(std::span<JointRequest> requests);
   absl::Status Wait(StepTicket ticket, std::span<StepResult> results);
-  absl::Status Step(const StepRequest& request, StepGraphs::Form form, StepResult* result);
+  absl::Status Step(const StepRequest& request, StepForm form, StepResult* result);
   absl::Status CaptureProfiledGraphs(std::span<const uint32_t> rows,
                                      std::span<const uint32_t> tokens);
   absl::Status CaptureUnpaddedGraphs(std::span<const uint32_t> rows,
                                      std::span<const uint32_t> tokens);
-  absl::StatusOr<StepTicket> SubmitProfiled(const StepRequest& request);
+  // `form`: not plain.
+  absl::StatusOr<StepTicket> SubmitProfiled(const StepRequest& request, StepForm form);
   std::vector<ProfiledGraphInfo> profiled_graphs() const;
+  std::vector<ProfiledGraphInfo> unpadded_graphs() const;
   absl::Status DropProfiledGraphs();
   runtime::Device& device() const { return parts_->device; }
   absl::Status ReadStamps(bool decode, uint32_t size, StepStamps* stamps);
@@ -114,10 +116,10 @@ class DecodeEngine::Impl {
   InFlightStep& StepOf(StepTicket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return in_flight_[(ticket - 1) % in_flight_.size()];
   }
-  absl::StatusOr<StepTicket> SubmitLocked(std::span<JointRequest> requests, StepGraphs::Form form,
+  absl::StatusOr<StepTicket> SubmitLocked(std::span<JointRequest> requests, StepForm form,
                                           Clock::time_point entered)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<StepTicket> SubmitOne(const StepRequest& request, StepGraphs::Form form,
+  absl::StatusOr<StepTicket> SubmitOne(const StepRequest& request, StepForm form,
                                        Clock::time_point entered)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Enqueues all replays of what `launch_` holds.

@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/start_report.h"
+#include "engine/step_form.h"
 #include "engine/step_request.h"
 #include "engine/step_result.h"
 #include "engine/step_stamps.h"
@@ -54,12 +55,15 @@ class EngineProfiler {
   // there; InvalidArgument a mode other than kReplay, or several steps; FailedPrecondition without
   // that graph; OutOfRange a decode step of more rows than the largest decode bucket has.
   absl::Status Step(const StepRequest& request, StepResult* result);
-  // The first half of Step: DecodeEngine::Wait and WaitJoint have the second. Errors: as Step.
-  absl::StatusOr<StepTicket> Submit(const StepRequest& request);
+  // The first half of Step or, as `form` says, of StepUnpadded: DecodeEngine::Wait and WaitJoint
+  // have the second. REQUIRES: not kPlain. Errors: as theirs.
+  absl::StatusOr<StepTicket> Submit(const StepRequest& request,
+                                    StepForm form = StepForm::kProfiled);
   // The profiled graphs that there are, those of decode steps first.
   std::vector<ProfiledGraphInfo> captured() const;
-  // They are not replayed any more, and are destroyed: at once where no step is in flight, else
-  // with the result of a later one. Allowed at any time. Errors: those of the device.
+  // Neither they nor those of CaptureUnpadded are replayed any more, and all are destroyed: at once
+  // where no step is in flight, else with the result of a later one. Allowed at any time. Errors:
+  // those of the device.
   absl::Status Drop();
   // Captures graphs of exactly so many rows of decode steps, and so many query tokens of mixed
   // ones, which the engine's buckets need not have: what a step costs without padding. Those
@@ -70,6 +74,8 @@ class EngineProfiler {
   // DecodeEngine::Step through the graph of exactly the step's rows or query tokens. Errors: as
   // Step.
   absl::Status StepUnpadded(const StepRequest& request, StepResult* result);
+  // The graphs of CaptureUnpadded that there are, those of decode steps first; without launches.
+  std::vector<ProfiledGraphInfo> captured_unpadded() const;
   // The stamps of the last step if it was a profiled decode step of so many rows. Waits for the
   // device. Errors: FailedPrecondition while steps are in flight, or without that graph.
   absl::Status ReadStamps(uint32_t rows, StepStamps* stamps);

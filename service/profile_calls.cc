@@ -34,6 +34,12 @@ absl::StatusOr<std::vector<uint32_t>> SizesOf(
   return std::vector<uint32_t>(wire.begin(), wire.end());
 }
 
+void UnpaddedToWire(const std::vector<engine::ProfiledGraphInfo>& graphs,
+                    v1::StartProfileResponse* wire) {
+  for (const engine::ProfiledGraphInfo& graph : graphs)
+    BucketToWire(graph.captured, graph.decode ? "decode" : "mixed", wire->add_unpadded_graphs());
+}
+
 void GraphsToWire(const std::vector<engine::ProfiledGraphInfo>& graphs,
                   v1::StartProfileResponse* wire) {
   for (const engine::ProfiledGraphInfo& graph : graphs) {
@@ -93,6 +99,10 @@ absl::Status StartProfile(const ServiceHost& host, const ServedSession& session,
                           v1::StartProfileResponse* response) {
   REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> rows, SizesOf("rows", request.rows()));
   REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> tokens, SizesOf("tokens", request.tokens()));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> unpadded_rows,
+                           SizesOf("unpadded_rows", request.unpadded_rows()));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> unpadded_tokens,
+                           SizesOf("unpadded_tokens", request.unpadded_tokens()));
   const uint64_t bytes = request.bandwidth_bytes();
   if (bytes != 0 && (bytes < kMinBandwidthBytes || bytes > kMaxBandwidthBytes)) {
     return absl::OutOfRangeError(absl::StrCat("bandwidth_bytes: got ", bytes, ", allowed 0, or ",
@@ -101,6 +111,10 @@ absl::Status StartProfile(const ServiceHost& host, const ServedSession& session,
   engine::EngineProfiler& profiler = host.profile.profiler();
   const auto capture = [&]() -> absl::Status {
     const auto begin = std::chrono::steady_clock::now();
+    REPRISE_RETURN_IF_ERROR(profiler.Drop());
+    // First: it is refused where there can be none, before anything is captured.
+    if (!unpadded_rows.empty() || !unpadded_tokens.empty())
+      REPRISE_RETURN_IF_ERROR(profiler.CaptureUnpadded(unpadded_rows, unpadded_tokens));
     REPRISE_RETURN_IF_ERROR(profiler.Capture(rows, tokens));
     const auto took = std::chrono::steady_clock::now() - begin;
     response->set_capture_ns(
@@ -115,6 +129,7 @@ absl::Status StartProfile(const ServiceHost& host, const ServedSession& session,
   REPRISE_RETURN_IF_ERROR(
       host.profile.Take(session.info.id, [&] { return host.pipeline.RunAlone(capture); }));
   GraphsToWire(profiler.captured(), response);
+  UnpaddedToWire(profiler.captured_unpadded(), response);
   ModelSizesToWire(host.engine.info().model, response->mutable_model());
   const ProfileLease::Telemetry telemetry = host.profile.ReadTelemetry();
   response->set_telemetry(telemetry.source);

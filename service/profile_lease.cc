@@ -44,11 +44,18 @@ void ProfileLease::Release(engine::SessionId session) {
   holder_.store(0);
 }
 
-absl::Status ProfileLease::Check(engine::SessionId session) const {
-  if (holder_.load(std::memory_order_relaxed) == session) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      "stamped: got it of a session that profiles nothing; allowed: behind StartProfile, which is "
-      "for administrators");
+absl::StatusOr<engine::StepForm> ProfileLease::FormOf(engine::SessionId session,
+                                                      const v1::StepRequest& step) const {
+  if (!step.stamped() && !step.unpadded()) return engine::StepForm::kPlain;
+  if (step.stamped() && step.unpadded())
+    return absl::InvalidArgumentError("unpadded: got it beside stamped; allowed: one of them");
+  if (holder_.load(std::memory_order_relaxed) != session) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(step.stamped() ? "stamped" : "unpadded",
+                     ": got it of a session that profiles nothing; allowed: behind StartProfile, "
+                     "which is for administrators"));
+  }
+  return step.stamped() ? engine::StepForm::kProfiled : engine::StepForm::kUnpadded;
 }
 
 ProfileLease::Telemetry ProfileLease::ReadTelemetry() {

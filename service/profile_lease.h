@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ProfileLease: which session may ask for stamped steps, and the engine's profiled graphs, which
-// are there for as long as that session is. Steps that are not stamped do not ask it. Threads:
-// every method from any thread.
+// ProfileLease: which session may ask for stamped and unpadded steps, and the engine's graphs for
+// them, which are there for as long as that session is. Threads: every method from any thread.
 #ifndef REPRISE_SERVICE_PROFILE_LEASE_H_
 #define REPRISE_SERVICE_PROFILE_LEASE_H_
 
@@ -14,8 +13,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
 #include "engine/engine_profiler.h"
+#include "engine/step_form.h"
+#include "reprise/v1/step_service.pb.h"
 #include "runtime/device_telemetry.h"
 
 namespace reprise::service {
@@ -32,8 +34,10 @@ class ProfileLease {
   absl::Status Take(engine::SessionId session, const std::function<absl::Status()>& capture);
   // The session has ended: its graphs go, if it has any.
   void Release(engine::SessionId session);
-  // OK for the session that holds the lease. Errors: PermissionDenied.
-  absl::Status Check(engine::SessionId session) const;
+  // What a step of the session asks for. Errors: PermissionDenied (other forms than plain, and the
+  // session holds no lease); InvalidArgument (two of them).
+  absl::StatusOr<engine::StepForm> FormOf(engine::SessionId session,
+                                          const v1::StepRequest& step) const;
 
   engine::EngineProfiler& profiler() { return profiler_; }
 

@@ -136,12 +136,12 @@ void StepPipeline::FinishRefused(JobList* refused) {
 
 void StepPipeline::SubmitWaiting(JobList* refused) {
   hold_until_ns_ = 0;
-  if (stamped_in_flight_ || num_running_alone_ != 0) return;
+  if (alone_in_flight_ || num_running_alone_ != 0) return;
   while (num_in_flight_ < in_flight_.size()) {
     StepJob* next = turns_.Next();
     if (next == nullptr) return;
-    if (next->stamped) {
-      if (num_in_flight_ == 0) SubmitStamped(next, refused);
+    if (next->form != engine::StepForm::kPlain) {
+      if (num_in_flight_ == 0) SubmitOfProfile(next, refused);
       if (num_in_flight_ != 0) return;
       continue;
     }
@@ -156,13 +156,13 @@ void StepPipeline::SubmitWaiting(JobList* refused) {
   }
 }
 
-void StepPipeline::SubmitStamped(StepJob* next, JobList* refused) {
+void StepPipeline::SubmitOfProfile(StepJob* next, JobList* refused) {
   next->times.submitted_ns = NowNs();
   absl::Status submitted = CatchOutOfMemory([next] { return next->CheckWanted(); });
   engine::StepTicket ticket = 0;
   if (submitted.ok()) {
     submitted = CatchOutOfMemory([&]() -> absl::Status {
-      REPRISE_ASSIGN_OR_RETURN(ticket, profiler_.Submit(next->request));
+      REPRISE_ASSIGN_OR_RETURN(ticket, profiler_.Submit(next->request, next->form));
       return absl::OkStatus();
     });
   }
@@ -174,7 +174,7 @@ void StepPipeline::SubmitStamped(StepJob* next, JobList* refused) {
   step.ticket = ticket;
   step.jobs.assign(1, next);
   ++num_in_flight_;
-  stamped_in_flight_ = true;
+  alone_in_flight_ = true;
 }
 
 absl::Status StepPipeline::RunAlone(const std::function<absl::Status()>& work) {
@@ -202,7 +202,7 @@ absl::Status StepPipeline::RunAlone(const std::function<absl::Status()>& work) {
 
 uint32_t StepPipeline::KindOf(const StepJob& job) const {
   const engine::StepRequest& request = job.request;
-  const bool alone = joint_limits_.max_requests == 1 || job.stamped ||
+  const bool alone = joint_limits_.max_requests == 1 || job.form != engine::StepForm::kPlain ||
                      request.mode != engine::ExecutionMode::kReplay ||
                      NumGivenTokens(request) > joint_limits_.max_given_tokens;
   return alone ? 0 : request.num_steps;
@@ -319,7 +319,7 @@ void StepPipeline::FinishOldest() {
     return engine_.WaitJoint(ticket, {results_.data(), num_jobs});
   });
   const uint64_t result_ns = NowNs();
-  if (status.ok() && finished_[0]->stamped) {
+  if (status.ok() && finished_[0]->form == engine::StepForm::kProfiled) {
     // Its graphs may have gone with its session meanwhile.
     const absl::Status read =
         CatchOutOfMemory([this] { return profiler_.ReadLastStamps(&stamps_); });
@@ -333,7 +333,7 @@ void StepPipeline::FinishOldest() {
     std::lock_guard lock(mutex_);
     oldest_ = (oldest_ + 1) % in_flight_.size();
     --num_in_flight_;
-    stamped_in_flight_ = false;
+    alone_in_flight_ = false;
     for (size_t i = 0; i < num_jobs; ++i) {
       finished_[i]->times.result_ns = result_ns;
       NoteServed(*finished_[i], result_of(i));

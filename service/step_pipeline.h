@@ -86,8 +86,9 @@ class StepPipeline {
   void RefuseUnwanted(JobList* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RefuseNow(StepJob* job, absl::Status status, JobList* refused)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes or refuses `next`, whose turn it is, and which is stamped. REQUIRES: none is in flight.
-  void SubmitStamped(StepJob* next, JobList* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes or refuses `next`, whose turn it is, and which replays a graph of a profile. REQUIRES:
+  // none is in flight.
+  void SubmitOfProfile(StepJob* next, JobList* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Jobs of one kind may run beside each other; 0: it runs alone.
   uint32_t KindOf(const StepJob& job) const;
   void TakeAllJobs(StepQueue& queue, JobList* withdrawn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -116,7 +117,7 @@ class StepPipeline {
   size_t num_in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::condition_variable idle_;                            // none is in flight
-  bool stamped_in_flight_ ABSL_GUARDED_BY(mutex_) = false;  // and nothing else
+  bool alone_in_flight_ ABSL_GUARDED_BY(mutex_) = false;    // one of a profile, and nothing else
   uint32_t num_running_alone_ ABSL_GUARDED_BY(mutex_) = 0;  // RunAlone, waiting or at work
   bool runs_alone_ ABSL_GUARDED_BY(mutex_) = false;         // one of them is at work
   StepGather gather_ ABSL_GUARDED_BY(mutex_);

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "engine/step_form.h"
 #include "engine/step_request.h"
 #include "engine/step_result.h"
 #include "engine/step_stamps.h"
@@ -36,8 +37,8 @@ class StepJob {
 
   engine::StepRequest request;
   StepTimes times;
-  bool stamped = false;  // runs alone, through a profiled graph
-  // Of a stamped step that ran; valid during Finished. nullptr: there are none.
+  engine::StepForm form = engine::StepForm::kPlain;  // others run alone
+  // Of a profiled step that ran; valid during Finished. nullptr: there are none.
   const engine::StepStamps* stamps = nullptr;
 
  private:

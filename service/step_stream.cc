@@ -199,9 +199,8 @@ absl::Status StepStream::Convert(Exchange& exchange) const {
         "session: got a token of another session or of none, allowed none or the stream's own");
   }
   REPRISE_RETURN_IF_ERROR(StepFromWire(message.step(), &exchange.scratch, &exchange.request));
-  exchange.stamped = message.step().stamped();
   exchange.stamps = nullptr;
-  if (exchange.stamped) REPRISE_RETURN_IF_ERROR(host_.profile.Check(session_->info.id));
+  REPRISE_ASSIGN_OR_RETURN(exchange.form, host_.profile.FormOf(session_->info.id, message.step()));
   exchange.request.session = session_->info.id;
   exchange.request.epoch = session_->info.epoch;
   return absl::OkStatus();

@@ -107,8 +107,7 @@ absl::Status UnaryStep::Convert(const grpc::ByteBuffer& bytes) {
   const TraceId own = TraceId::FromBytes(message_.trace_id());
   if (!own.empty()) trace_ = own;
   REPRISE_RETURN_IF_ERROR(StepFromWire(message_, &scratch_, &request));
-  stamped = message_.stamped();
-  if (stamped) REPRISE_RETURN_IF_ERROR(host_.profile.Check(session_->info.id));
+  REPRISE_ASSIGN_OR_RETURN(form, host_.profile.FormOf(session_->info.id, message_));
   request.session = session_->info.id;
   request.epoch = session_->info.epoch;
   times.converted_ns = NowNs();
@@ -154,8 +153,9 @@ void UnaryStep::Finished(const absl::Status& status, const engine::StepResult* r
   if (status.ok()) answered = CatchOutOfMemory([&] { return Serialize(*result); });
   if (answered.ok()) session_->NoteResult(result->report);
   host_.telemetry.NoteStep(origin(), *this, answered, answered.ok() ? result : nullptr);
-  if (!withdrawn_) Tell(answered, answered.ok() ? response_bytes_ : nullptr);
+  // Until then the session is in use.
   session_->last_asked_ns.store(NowNs(), std::memory_order_relaxed);
+  if (!withdrawn_) Tell(answered, answered.ok() ? response_bytes_ : nullptr);
   End(answered);
 }
 

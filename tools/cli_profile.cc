@@ -312,7 +312,7 @@ Command AddProfileCommand(CLI::App* root) {
   first = app->get_options().size();
   AddEngineOptions(app, &flags->engine);
   names->of_engine = NamesBehind(*app, first);
-  for (const char* name : {"--padding", "--cupti"}) names->of_engine.emplace_back(name);
+  names->of_engine.emplace_back("--cupti");
   return {app, [flags, names, app](const Invocation& invocation) -> absl::Status {
             REPRISE_RETURN_IF_ERROR(CheckKind(*app, *names));
             if (app->count("--recorded-points") > 0 && app->count("--recorded") == 0)

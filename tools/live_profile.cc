@@ -101,8 +101,21 @@ absl::Status StartProfile(const ProfileFlags& flags, Console* console, GrpcClien
   console->Progress("the server captures profiled graphs and measures bandwidth", /*now=*/true);
   const uint64_t bytes =
       flags.bandwidth_bytes != 0 ? flags.bandwidth_bytes : ServerBandwidthBytes(server.device());
-  absl::Status status = client->StartProfile(StartRequestOf(flags.profile, bytes), started);
+  v1::StartProfileRequest request = StartRequestOf(flags.profile, bytes, server);
+  absl::Status status = client->StartProfile(request, started);
+  const bool padding = request.unpadded_rows_size() + request.unpadded_tokens_size() != 0;
+  // For want of memory, or of graphs that there could be: the rest needs none of them.
+  if (padding && (absl::IsResourceExhausted(status) || absl::IsFailedPrecondition(status))) {
+    context->why_no_padding = std::string(status.message());
+    request.clear_unpadded_rows();
+    request.clear_unpadded_tokens();
+    status = client->StartProfile(request, started);
+  }
   if (status.ok()) {
+    if (context->why_no_padding.empty()) context->why_no_padding = WhyNoPadding(request, *started);
+    if (!context->why_no_padding.empty())
+      console->Note(absl::StrCat("reprise profile: warning: without what padding costs: ",
+                                 context->why_no_padding));
     absl::StatusOr<ServerStamps> from_wire = StampsFromWire(*started, server.model());
     REPRISE_RETURN_IF_ERROR(from_wire.status());
     *stamps = *std::move(from_wire);
@@ -181,6 +194,7 @@ absl::Status MeasureServer(const ProfileFlags& flags, const Invocation& invocati
   context.device = DeviceTextOf(server.device());
   context.model = server.model().name();
   context.width = invocation.console->width();
+  context.padding = flags.profile.padding;
   context.server = absl::StrCat(flags.connection.address, ", version ", server.server_version());
   v1::StartProfileResponse started;
   std::optional<ServerStamps> stamps;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/server_stamps.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <string>
@@ -24,26 +25,41 @@ absl::StatusOr<runtime::DType> DTypeFrom(const std::string& name) {
       "the server's dtype: got \"", name, "\", allowed: f32, bf16, f16, fp8_e4m3, fp8_e5m2"));
 }
 
+// Whether the server has a bucket of exactly that size.
+bool HasBucketOf(const v1::DescribeResponse& server, const StepPoint& point) {
+  const char* const kind = point.is_decode() ? "decode" : "mixed";
+  return std::any_of(server.buckets().begin(), server.buckets().end(),
+                     [&](const v1::Bucket& bucket) {
+                       return bucket.kind() == kind && bucket.capacity() == point.size();
+                     });
+}
+
+uint64_t NumGraphs(const v1::StartProfileResponse& wire) {
+  return static_cast<uint64_t>(wire.graphs_size() + wire.unpadded_graphs_size());
+}
+
 uint64_t BytesOfGraphs(const v1::StartProfileResponse& wire) {
   uint64_t bytes = 0;
+  for (const v1::Bucket& bucket : wire.unpadded_graphs()) bytes += bucket.device_bytes();
   for (const v1::ProfiledGraph& graph : wire.graphs()) bytes += graph.bucket().device_bytes();
   return bytes;
 }
 
 }  // namespace
 
-v1::StartProfileRequest StartRequestOf(const ProfileOptions& options, uint64_t bandwidth_bytes) {
+v1::StartProfileRequest StartRequestOf(const ProfileOptions& options, uint64_t bandwidth_bytes,
+                                       const v1::DescribeResponse& server) {
   v1::StartProfileRequest request;
-  std::set<uint32_t> rows, tokens;
+  std::set<uint32_t> rows, tokens, unpadded_rows, unpadded_tokens;
   for (const StepPoint& point : PointsOf(options)) {
-    if (point.is_decode()) {
-      rows.insert(point.rows);
-    } else {
-      tokens.insert(static_cast<uint32_t>(point.num_tokens()));
-    }
+    (point.is_decode() ? rows : tokens).insert(point.size());
+    if (options.padding && !HasBucketOf(server, point))
+      (point.is_decode() ? unpadded_rows : unpadded_tokens).insert(point.size());
   }
   request.mutable_rows()->Assign(rows.begin(), rows.end());
   request.mutable_tokens()->Assign(tokens.begin(), tokens.end());
+  request.mutable_unpadded_rows()->Assign(unpadded_rows.begin(), unpadded_rows.end());
+  request.mutable_unpadded_tokens()->Assign(unpadded_tokens.begin(), unpadded_tokens.end());
   request.set_bandwidth_bytes(bandwidth_bytes);
   request.set_products(true);
   return request;
@@ -51,6 +67,14 @@ v1::StartProfileRequest StartRequestOf(const ProfileOptions& options, uint64_t b
 
 uint64_t ServerBandwidthBytes(const v1::Device& device) {
   return device.kind() == "host" ? uint64_t{64} << 20 : uint64_t{1} << 30;
+}
+
+std::string WhyNoPadding(const v1::StartProfileRequest& request,
+                         const v1::StartProfileResponse& wire) {
+  const int asked = request.unpadded_rows_size() + request.unpadded_tokens_size();
+  if (wire.unpadded_graphs_size() >= asked) return "";
+  return absl::StrCat("the server captured ", wire.unpadded_graphs_size(), " of ", asked,
+                      " graphs without padding: an older one knows of none");
 }
 
 bool GoesOnWithoutStamps(const absl::Status& refusal) {
@@ -71,6 +95,9 @@ absl::StatusOr<ServerStamps> StampsFromWire(const v1::StartProfileResponse& wire
   REPRISE_ASSIGN_OR_RETURN(stamps.dtype, DTypeFrom(model.dtype()));
   stamps.spec.checkpoint_dtype = stamps.dtype;
   REPRISE_ASSIGN_OR_RETURN(stamps.kv_dtype, DTypeFrom(model.kv_dtype()));
+  for (const v1::Bucket& bucket : wire.unpadded_graphs())
+    (bucket.kind() == "decode" ? stamps.unpadded_rows : stamps.unpadded_tokens)
+        .insert(bucket.capacity());
   for (const v1::ProfiledGraph& wire_graph : wire.graphs()) {
     ServerStamps::Graph& graph = stamps.graphs[wire_graph.bucket().name()];
     graph.num_kernel_nodes = static_cast<int>(wire_graph.bucket().kernel_nodes());
@@ -104,13 +131,13 @@ void StartToContext(const v1::StartProfileResponse& wire, const ServerStamps& st
   context->products.dtype = stamps.dtype;
   for (const double rate : wire.products().flops_per_s()) context->products.flops_per_s.Add(rate);
   context->profiled_graphs =
-      absl::StrCat(FormatCount(static_cast<uint64_t>(wire.graphs_size())), ", ",
-                   FormatBytes(BytesOfGraphs(wire)), " of the server's device, captured in ",
+      absl::StrCat(FormatCount(NumGraphs(wire)), ", ", FormatBytes(BytesOfGraphs(wire)),
+                   " of the server's device, captured in ",
                    FormatDuration(static_cast<double>(wire.capture_ns())));
 }
 
 nlohmann::json ProfiledGraphsToJson(const v1::StartProfileResponse& wire) {
-  return {{"graphs", wire.graphs_size()},
+  return {{"graphs", NumGraphs(wire)},
           {"capture_ms", static_cast<double>(wire.capture_ns()) * 1e-6},
           {"device_bytes", BytesOfGraphs(wire)}};
 }

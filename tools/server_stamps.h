@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `reprise profile --address` asks a server for so that steps can be stamped
-// (StepService.StartProfile), and what the answer is to the profiler and to the report.
+// What `reprise profile --address` asks a server for so that steps can be stamped, and run without
+// padding (StepService.StartProfile), and what the answer is to the profiler and to the report.
 #ifndef REPRISE_TOOLS_SERVER_STAMPS_H_
 #define REPRISE_TOOLS_SERVER_STAMPS_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,11 +17,16 @@
 
 namespace reprise::tools {
 
-// Graphs of all points, and bandwidth over so many bytes.
-v1::StartProfileRequest StartRequestOf(const ProfileOptions& options, uint64_t bandwidth_bytes);
+// Graphs of all points, with options.padding also of exactly the size of those that no bucket has,
+// and bandwidth over so many bytes.
+v1::StartProfileRequest StartRequestOf(const ProfileOptions& options, uint64_t bandwidth_bytes,
+                                       const v1::DescribeResponse& server);
 // Over which it is measured where nothing else is asked for: 1 GiB on a GPU, 64 MiB on the host. A
 // server has little memory to spare, and its clients wait meanwhile.
 uint64_t ServerBandwidthBytes(const v1::Device& device);
+// "" where the server captured all graphs without padding that it was asked for.
+std::string WhyNoPadding(const v1::StartProfileRequest& request,
+                         const v1::StartProfileResponse& wire);
 // Whether a profile that was refused so goes on without stamps: it was no matter of the connection,
 // nor of what was asked for.
 bool GoesOnWithoutStamps(const absl::Status& refusal);

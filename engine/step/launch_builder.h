@@ -52,7 +52,7 @@ class LaunchBuilder {
     std::byte* ring_entry = nullptr;
     StepTicket ended = 0;         // the latest that was waited for
     uint64_t attention_tree = 0;  // version in force
-    StepGraphs::Form form = StepGraphs::Form::kPlain;
+    StepForm form = StepForm::kPlain;
     absl::Status full = {};  // OK, or what requests are refused with for want of a place
   };
 

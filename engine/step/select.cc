@@ -158,13 +158,13 @@ absl::StatusOr<uint64_t> StepGraphs::EstimateBytes(runtime::Stream& stream,
   return graphs * calibration->captured()[0].device_bytes;
 }
 
-absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const LaunchTotals& launch, Form form) {
+absl::StatusOr<StepGraphs::Target> StepGraphs::Pick(const LaunchTotals& launch, StepForm form) {
   const int64_t rows = launch.num_rows;
   // A step that only drops, adds or appends replays the smallest decode graph; no row runs in it.
   const int64_t at_least_one = std::max<int64_t>(rows, 1);
   const int64_t size = launch.all_single ? at_least_one : launch.num_tokens;
-  if (form == Form::kProfiled) return PickProfiled(launch.all_single, size);
-  if (form == Form::kUnpadded) return PickUnpadded(launch.all_single, size);
+  if (form == StepForm::kProfiled) return PickProfiled(launch.all_single, size);
+  if (form == StepForm::kUnpadded) return PickUnpadded(launch.all_single, size);
   if (launch.all_single) return PickSingle(at_least_one);
   return PickMixed(launch.num_tokens, rows);
 }
@@ -264,11 +264,15 @@ std::vector<ProfiledGraphInfo> StepGraphs::profiled_graphs() const {
 }
 
 void StepGraphs::DropProfiledGraphs(StepTicket last) {
-  if (profiled(true) == nullptr && profiled(false) == nullptr) return;
+  if (profiled(true) == nullptr && profiled(false) == nullptr && set_->unpadded_decode == nullptr &&
+      set_->unpadded_mixed == nullptr)
+    return;
   auto dropped = std::make_unique<Set>();
   replaced_.emplace_back().last = last;
   dropped->profiled_decode = std::move(set_->profiled_decode);
   dropped->profiled_mixed = std::move(set_->profiled_mixed);
+  dropped->unpadded_decode = std::move(set_->unpadded_decode);
+  dropped->unpadded_mixed = std::move(set_->unpadded_mixed);
   replaced_.back().set = std::move(dropped);
 }
 
@@ -295,6 +299,18 @@ absl::Status StepGraphs::CaptureUnpaddedGraphs(std::span<const uint32_t> rows,
     KeepNames(*set_->unpadded_mixed);
   }
   return absl::OkStatus();
+}
+
+std::vector<ProfiledGraphInfo> StepGraphs::unpadded_graphs() const {
+  std::vector<ProfiledGraphInfo> infos;
+  for (const bool decode : {true, false}) {
+    const graphs::GraphManager* graphs =
+        (decode ? set_->unpadded_decode : set_->unpadded_mixed).get();
+    if (graphs == nullptr) continue;
+    for (const graphs::CapturedBucket& captured : graphs->captured())
+      infos.push_back({.captured = captured, .decode = decode, .launches = {}});
+  }
+  return infos;
 }
 
 absl::Status StepGraphs::ReadStamps(bool decode, uint32_t size, const uint64_t* device_begin_ns,

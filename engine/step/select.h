@@ -20,6 +20,7 @@
 #include "engine/engine_info.h"
 #include "engine/engine_options.h"
 #include "engine/step/launch_totals.h"
+#include "engine/step_form.h"
 #include "engine/step_kernels.h"
 #include "engine/step_program.h"
 #include "engine/step_result.h"
@@ -83,12 +84,9 @@ class StepGraphs {
     int64_t size = 0;
     bool decode = false;  // counts rows
   };
-  // The plain graphs, those of CaptureProfiledGraphs, which do the same work, or those of
-  // CaptureUnpaddedGraphs.
-  enum class Form : uint8_t { kPlain, kProfiled, kUnpadded };
   // Errors: OutOfRange beyond the largest mixed bucket, and for a profiled step beyond the largest
   // of its kind; FailedPrecondition for a step of the other forms without such a graph.
-  absl::StatusOr<Target> Pick(const LaunchTotals& launch, Form form);
+  absl::StatusOr<Target> Pick(const LaunchTotals& launch, StepForm form);
   // The plain graphs for so many rows of one query token. Errors: OutOfRange likewise.
   absl::StatusOr<Target> PickSingle(int64_t rows);
 
@@ -111,13 +109,15 @@ class StepGraphs {
                                      std::span<const uint32_t> tokens);
   // Those that there are, of decode steps first.
   std::vector<ProfiledGraphInfo> profiled_graphs() const;
-  // There are none from here on; the steps up to `last` may still replay them: see Install. Throws
-  // std::bad_alloc with nothing changed.
+  // There are none from here on, nor graphs without padding; the steps up to `last` may still
+  // replay them: see Install. Throws std::bad_alloc with nothing changed.
   void DropProfiledGraphs(StepTicket last);
   // Plain graphs of exactly so many rows, and of so many query tokens; those captured earlier are
   // destroyed. REQUIRES: as above; no step kernels. Errors: those of SmallestThatFits.
   absl::Status CaptureUnpaddedGraphs(std::span<const uint32_t> rows,
                                      std::span<const uint32_t> tokens);
+  // Those that there are, of decode steps first; without launches.
+  std::vector<ProfiledGraphInfo> unpadded_graphs() const;
   // `size`: rows of a decode step, query tokens of a mixed one.
   absl::Status ReadStamps(bool decode, uint32_t size, const uint64_t* device_begin_ns,
                           StepStamps* stamps);

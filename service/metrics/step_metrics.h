@@ -57,7 +57,7 @@ class StepMetrics {
                     const engine::StepResult& result, uint64_t answered_ns);
 
   // Calls `visit(metrics)` for each graph; the last is of graphs that nobody named, "other", such
-  // as those of stamped steps.
+  // as those of stamped and unpadded steps.
   template <typename Visit>
   void ForEachGraph(Visit visit) const {
     for (const GraphMetrics* graph = first_.load(std::memory_order_acquire); graph != nullptr;

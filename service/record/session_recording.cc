@@ -12,7 +12,9 @@ void SessionRecording::AddStep(uint64_t submitted_ns, v1::StepRequest* step,
                                v1::StepResponse* answer) {
   if (!shared_->wanted.load(std::memory_order_relaxed)) return;
   step->clear_session();
-  step->clear_stamped();  // whoever replays it has no profile
+  // Whoever replays it has no profile.
+  step->clear_stamped();
+  step->clear_unpadded();
   v1::SessionRecord record;
   // The record views both, and owns neither.
   record.unsafe_arena_set_allocated_step(step);

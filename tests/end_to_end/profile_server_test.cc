@@ -144,6 +144,34 @@ TEST_F(AdministratedServer, GivesTheReportOfAnEngineInTheProcess) {
   EXPECT_THAT(ReadTextFile(File("b.csv")), HasSubstr(",publish,reprise_publish"));
 }
 
+TEST_F(AdministratedServer, SaysWhatPaddingCosts) {
+  Program program(Arguments({"--points", "1@40,3@40,3@40+2x5", "--padding", "--iterations", "9",
+                             "--bandwidth-bytes", "1MiB", "--json", File("profile.json")}));
+  ASSERT_EQ(program.Wait(), 0) << program.stderr_text();
+  EXPECT_THAT(program.stdout_text(), HasSubstr("without"));
+  const json profile = Written();
+  EXPECT_THAT(SchemaErrors(SchemaNamed("profile"), profile), IsEmpty());
+  ASSERT_EQ(profile["points"].size(), 3u);
+  EXPECT_EQ(profile["points"][0]["unpadded"], nullptr);  // decode/1 is of that size
+  for (const size_t i : {1, 2}) {
+    const json& point = profile["points"][i];
+    EXPECT_EQ(point["unpadded"]["replay_us"]["count"], 9) << point["name"];
+    EXPECT_GT(point["padding_rows"].get<int>() + point["padding_tokens"].get<int>(), 0);
+  }
+}
+
+// Without the right to stamp steps there is nothing to capture.
+TEST_F(ProfiledServer, LeavesOutWhatPaddingCostsWithoutTheRight) {
+  Program program(Arguments(
+      {"--points", "3@40", "--padding", "--iterations", "3", "--json", File("profile.json")}));
+  ASSERT_EQ(program.Wait(), 0) << program.stderr_text();
+  EXPECT_THAT(program.stdout_text(), HasSubstr("kernels, bytes, bandwidth, padding, clock"));
+  EXPECT_THAT(program.stdout_text(), Not(HasSubstr("no point has any")));
+  const json profile = Written();
+  EXPECT_THAT(SchemaErrors(SchemaNamed("profile"), profile), IsEmpty());
+  EXPECT_EQ(profile["points"][0].at("unpadded"), nullptr);
+}
+
 // Its rows carry state, which a context alone does not bring.
 TEST_F(HybridServer, IsMeasuredAtEveryPoint) {
   Program program(Arguments({"--points", "3@40+2x5,1x7,3@20..40,2@2", "--iterations", "3",

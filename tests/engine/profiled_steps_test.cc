@@ -284,7 +284,7 @@ TEST_P(ProfiledStepTest, UnpaddedGraphsAreOfExactlyTheStepsSize) {
     driver.Start({.row = row,
                   .prompt = RandomPrompt(row, 5 + row),
                   .sampling = {.temperature = 0.5f * static_cast<float>(row), .seed = row}},
-                 5);
+                 8);
   const StepDraft draft{.continue_all = true};
   StepResult result;
   const auto step = [&](const StepDraft& of) {
@@ -307,8 +307,25 @@ TEST_P(ProfiledStepTest, UnpaddedGraphsAreOfExactlyTheStepsSize) {
     }
   }
   ASSERT_OK(step({.chunks = {{.row = 1, .tokens = {1, 2}}}}));
+  driver.CountStep();
   EXPECT_EQ(result.report.graph, "unpadded_mixed/2");
   EXPECT_EQ(result.report.padding_tokens, 0u);
+  const auto captured = profiler.captured_unpadded();
+  ASSERT_EQ(captured.size(), 2u);
+  EXPECT_TRUE(captured[0].decode);
+  EXPECT_EQ(captured[0].captured.bucket.capacity, 3);
+  EXPECT_FALSE(captured[1].decode);
+  // The two halves of a step apart, and the graphs go with the profiled ones while it is in flight.
+  StepTicket ticket = 0;
+  {
+    const DraftView view(draft, driver.session(), driver.sequence());
+    ASSERT_OK_AND_ASSIGN(ticket, profiler.Submit(view.request(), StepForm::kUnpadded));
+    driver.CountStep();
+  }
+  ASSERT_OK(profiler.Drop());
+  EXPECT_TRUE(profiler.captured_unpadded().empty());
+  EXPECT_EQ(driver.Wait(ticket).report.graph, "unpadded/3");
+  EXPECT_THAT(step(draft), StatusIs(kFailedPrecondition, "3 rows has no graph of that size"));
   EXPECT_THAT(profiler.CaptureUnpadded({}),
               StatusIs(absl::StatusCode::kInvalidArgument, "neither"));
   EXPECT_THAT(profiler.CaptureUnpadded(std::vector<uint32_t>{9}),

@@ -125,6 +125,25 @@ TEST(StartProfile, AnswersWhatFiguresOfKernelsNeed) {
   EXPECT_EQ(NumGraphs(served), 1u);
 }
 
+// Longer than a session may be idle, and asks nothing of it meanwhile.
+TEST(StartProfile, KeepsItsSessionInUseHoweverLongItTakes) {
+  ServedModel::Options options = Allowing(/*max_delay_us=*/400);
+  options.server.idle_timeout_ms = 1500;
+  ServedModel served(options);
+  StreamClient client(served.NewChannel());
+  v1::StartProfileRequest request = RequestOf(client, {1, 3}, {5});
+  request.set_bandwidth_bytes(1 << 20);
+  request.set_products(true);
+  v1::StartProfileResponse response;
+  const auto begin = std::chrono::steady_clock::now();
+  const grpc::Status status = Start(client, request, &response);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_GT(took, std::chrono::milliseconds(2500)) << "too short for the server to look twice";
+  EXPECT_THAT(client.Allocate(1), SizeIs(1));
+  EXPECT_TRUE(client.Finish().ok());
+}
+
 TEST(StartProfile, TelemetryOfTheHostIsLeftOut) {
   ServedModel served(Allowing());
   grpc::ClientContext context;
@@ -239,6 +258,86 @@ TEST(StampedStep, GivesTheTokensOfAnyOtherAndAStampForEveryLaunch) {
   const v1::StepResponse answer = client.Step(mixed);
   ExpectStamps(answer, started.graphs(1));
   EXPECT_EQ(answer.rows().token(0), tokens[0]);
+}
+
+v1::StepRequest Unpadded(const StreamClient& client) {
+  v1::StepRequest step = client.NewStep();
+  step.set_continue_all(true);
+  step.set_unpadded(true);
+  return step;
+}
+
+// Three rows: a bucket has two or four.
+TEST(UnpaddedStep, ReplaysAGraphOfExactlyItsSize) {
+  ServedModel served(Allowing());
+  StreamClient client(served.NewChannel());
+  v1::StartProfileRequest request = RequestOf(client, {3});
+  request.add_unpadded_rows(3);
+  request.add_unpadded_tokens(5);
+  v1::StartProfileResponse started;
+  ASSERT_TRUE(Start(client, request, &started).ok());
+  ASSERT_THAT(started.unpadded_graphs(), SizeIs(2));
+  EXPECT_EQ(started.unpadded_graphs(0).name(), "unpadded/3");
+  EXPECT_EQ(started.unpadded_graphs(0).kind(), "decode");
+  EXPECT_EQ(started.unpadded_graphs(1).name(), "unpadded_mixed/5");
+  EXPECT_EQ(started.unpadded_graphs(1).kind(), "mixed");
+  std::vector<uint32_t> tokens = {client.StartRow(kRow, kPrompt, kMaxContext)};
+  for (const uint32_t row : {kRow + 1, kRow + 2}) client.StartRow(row, kLongPrompt, kMaxContext);
+  for (int i = 0; i < 6; ++i) {
+    v1::StepRequest step = Unpadded(client);
+    if (i % 3 == 1) step = Stamped(client);
+    if (i % 3 == 2) step.set_unpadded(false);
+    const v1::StepResponse answer = client.Step(step);
+    ASSERT_EQ(answer.rows().row_size(), 3);
+    EXPECT_EQ(answer.rows().row(0), kRow);
+    tokens.push_back(answer.rows().token(0));
+    const char* const graphs[] = {"unpadded/3", "profiled/4", "decode/4"};
+    EXPECT_EQ(answer.report().graph(), graphs[i % 3]);
+    EXPECT_EQ(answer.report().padding_rows(), i % 3 == 0 ? 0u : 1u);
+    EXPECT_EQ(answer.has_stamps(), i % 3 == 1);
+  }
+  EXPECT_EQ(tokens, served.Reference(kPrompt, tokens.size()));
+  // Neither beside the other, nor of another size, nor once a profile without them has begun.
+  v1::StepRequest both = Unpadded(client);
+  both.set_stamped(true);
+  const v1::StepError of_both = client.Refused(both);
+  EXPECT_EQ(of_both.code(), kInvalid);
+  EXPECT_THAT(of_both.message(), HasSubstr("unpadded: got it beside stamped"));
+  Started(client, {3});
+  const v1::StepError none = client.Refused(Unpadded(client));
+  EXPECT_EQ(none.code(), kPrecondition);
+  EXPECT_THAT(none.message(), HasSubstr("3 rows has no graph of that size"));
+  ASSERT_TRUE(Start(client, request, &started).ok());
+  v1::StepRequest drop = Unpadded(client);
+  drop.set_continue_all(false);
+  for (const uint32_t row : {kRow, kRow + 1}) drop.add_continue_rows(row);
+  EXPECT_EQ(client.Refused(drop).code(), kPrecondition);
+  EXPECT_EQ(client.Step(Unpadded(client)).report().graph(), "unpadded/3");
+  // They go with the session.
+  EXPECT_TRUE(client.Finish().ok());
+  EXPECT_TRUE(engine::EngineProfiler(served.engine()).captured_unpadded().empty());
+}
+
+TEST(UnpaddedStep, IsRefusedByNameWithoutAProfile) {
+  ServedModel served(Allowing());
+  StreamClient client(served.NewChannel());
+  client.StartRow(kRow, kPrompt, 32);
+  const v1::StepError error = client.Refused(Unpadded(client));
+  EXPECT_EQ(error.code(), kDenied);
+  EXPECT_THAT(error.message(), HasSubstr("unpadded: got it of a session that profiles nothing"));
+  v1::StartProfileRequest request = RequestOf(client, {1});
+  for (int i = 0; i < 257; ++i) request.add_unpadded_rows(1);
+  v1::StartProfileResponse response;
+  const grpc::Status many = Start(client, request, &response);
+  EXPECT_EQ(many.error_code(), kInvalid);
+  EXPECT_THAT(many.error_message(), HasSubstr("unpadded_rows: got 257 sizes"));
+  request.clear_unpadded_rows();
+  request.add_unpadded_tokens(kMaxStepTokens + 1);
+  EXPECT_EQ(Start(client, request, &response).error_code(), kRange);
+  // What there was before went, and the session may begin anew.
+  EXPECT_EQ(NumGraphs(served), 0u);
+  Started(client, {1});
+  EXPECT_TRUE(client.Step(Stamped(client)).has_stamps());
 }
 
 TEST(StampedStep, MayBeUnaryAndCountsUnderOtherGraphs) {

@@ -113,7 +113,7 @@ TEST_F(Recorded, HoldsWhatTheSessionAskedAndWasAnswered) {
 }
 
 // Whoever replays them has no profile.
-TEST_F(Recorded, HoldsStampedStepsAsPlainOnes) {
+TEST_F(Recorded, HoldsStepsOfAProfileAsPlainOnes) {
   Start();
   {
     StreamClient client(served_->NewChannel());
@@ -121,21 +121,23 @@ TEST_F(Recorded, HoldsStampedStepsAsPlainOnes) {
     v1::StartProfileRequest request;
     request.set_session(client.session());
     request.add_rows(1);
+    request.add_unpadded_rows(1);
     v1::StartProfileResponse response;
     ASSERT_TRUE(client.stub().StartProfile(&context, request, &response).ok());
     client.StartRow(kRow, kPrompt, kMaxContext);
     for (int i = 0; i < 2; ++i) {
       v1::StepRequest step = client.NewStep();
       step.set_continue_all(true);
-      step.set_stamped(true);
-      EXPECT_TRUE(client.Step(step).has_stamps());
+      step.set_stamped(i == 0);
+      step.set_unpadded(i == 1);
+      EXPECT_EQ(client.Step(step).has_stamps(), i == 0);
     }
     EXPECT_TRUE(client.Finish().ok());
   }
   const Recording recording = Stop();
   ASSERT_EQ(recording.calls.size(), 4u);
   for (const v1::SessionRecord& call : recording.calls) {
-    EXPECT_FALSE(call.step().stamped());
+    EXPECT_FALSE(call.step().stamped() || call.step().unpadded());
     EXPECT_FALSE(call.answer().has_stamps());
   }
   EXPECT_EQ(recording.calls[3].answer().rows().row_size(), 1);

@@ -406,8 +406,8 @@ TEST(StepPoint, IsWrittenAsItIsRead) {
   EXPECT_EQ(point.num_rows(), 6u);
   EXPECT_EQ(point.num_tokens(), 3u + 2 * 1024 + 5);
   EXPECT_EQ(BlocksOf(point, 16), 3u * 64 + 2 * 64 + 1);
-  for (const char* text : {"", "8", "8@", "8@1", "0@8", "8@512+", "+1x8", "8@512+4@8", "1x0", "x8",
-                           "1x8@8", "70000x1", "8@512 1x8", "8@512..64", "8@..64", "8..9@64"})
+  for (const char* text : {"", "8", "8@", "8@1", "0@8", "8@512+", "+1x8", "8@512+4@8", "1x0", "1x1",
+                           "x8", "1x8@8", "70000x2", "8@512 1x8", "8@512..64", "8@..64", "8..9@64"})
     EXPECT_THAT(ParseStepPoint(text),
                 StatusIs(absl::StatusCode::kInvalidArgument, "allowed: <rows>@<context>"))
         << text;

@@ -44,8 +44,9 @@ class TimedChannel : public StepChannel {
  public:
   explicit TimedChannel(FakeStepServer* server) : server_(server) {}
   absl::Status Submit(const PlannedStep& step) override {
-    stamped_ = step.stamped;
-    num_stamped += step.stamped ? 1 : 0;
+    form_ = step.form;
+    num_stamped += step.form == engine::StepForm::kProfiled ? 1 : 0;
+    num_unpadded += step.form == engine::StepForm::kUnpadded ? 1 : 0;
     return server_->Submit(step);
   }
   absl::Status Receive(StepOutcome* outcome) override {
@@ -63,7 +64,13 @@ class TimedChannel : public StepChannel {
     outcome->report.attention_tree = 3;
     outcome->report.attention_leaf = 1;
     outcome->stamps_done_ns.clear();
-    if (stamped_) {
+    if (form_ == engine::StepForm::kUnpadded) {
+      outcome->report.graph = "unpadded";
+      outcome->report.padding_rows = padding_rows;
+      outcome->ledger.device_ns = 900;
+      outcome->ledger.total_ns -= 100;
+    }
+    if (form_ == engine::StepForm::kProfiled) {
       outcome->report.graph = "profiled";
       outcome->stamps_begin_ns = 100;
       outcome->stamps_done_ns = stamps;
@@ -71,11 +78,12 @@ class TimedChannel : public StepChannel {
     return status;
   }
   uint32_t other_rows = 0;
-  uint32_t num_stamped = 0;
+  uint32_t num_stamped = 0, num_unpadded = 0;
+  uint32_t padding_rows = 0;                       // of unpadded steps, which should have none
   std::vector<uint64_t> stamps = {130, 150, 210};  // of a stamped step
 
  private:
-  bool stamped_ = false;
+  engine::StepForm form_ = engine::StepForm::kPlain;
   FakeStepServer* server_;
 };
 
@@ -270,6 +278,29 @@ TEST_F(ServerProfile, StampsStepsInTurnWithPlainOnes) {
   EXPECT_EQ(profile_.power_w.Mean(), 150);
   EXPECT_TRUE(profile_.memory_clock_mhz.empty());
   EXPECT_DOUBLE_EQ(*profile_.EnergyJ(), 150 * 1500e-9);
+}
+
+TEST_F(ServerProfile, MeasuresWithoutPaddingWhereThereAreGraphs) {
+  stamps_ = Stamps();
+  stamps_->unpadded_rows = {3};
+  ASSERT_OK(Measure({.rows = 3, .context = 50}));
+  EXPECT_THAT(server_.violations, IsEmpty());
+  EXPECT_EQ(channel_.num_stamped, 20u);
+  EXPECT_EQ(channel_.num_unpadded, 20u);
+  ASSERT_TRUE(profile_.has_unpadded());
+  EXPECT_THAT(profile_.unpadded.replay_ns.values(), Each(1400));
+  EXPECT_EQ(profile_.PaddingReplayNs(), 100);
+  EXPECT_EQ(profile_.PaddingDeviceNs(), 100);
+  EXPECT_EQ(profile_.plain.replay_ns.count(), 20u);
+  // Of another size there is none, nor of prompts of that size.
+  profile_ = {};
+  ASSERT_OK(Measure({.rows = 2, .context = 50}));
+  EXPECT_FALSE(profile_.has_unpadded());
+  EXPECT_FALSE(stamps_->IsUnpadded({.rows = 1, .context = 50, .prompts = {2}}));
+  profile_ = {};
+  channel_.padding_rows = 1;
+  EXPECT_THAT(Measure({.rows = 3, .context = 50}),
+              StatusIs(absl::StatusCode::kInternal, "the graph \"unpadded\" with padding"));
 }
 
 TEST_F(ServerProfile, RefusesStampsThatAreOfNoGraph) {

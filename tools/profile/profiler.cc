@@ -27,16 +27,11 @@ struct UnpaddedStepper {
   }
 };
 
-// Rows of a decode step, or query tokens of a mixed one.
-uint32_t SizeOf(const StepPoint& point) {
-  return point.is_decode() ? point.rows : static_cast<uint32_t>(point.num_tokens());
-}
-
 // Whether the engine has a bucket of exactly that size.
 bool HasBucketOf(const engine::EngineInfo& info, const StepPoint& point) {
   const auto& buckets = point.is_decode() ? info.decode_buckets : info.mixed_buckets;
   return std::any_of(buckets.begin(), buckets.end(), [&](const graphs::CapturedBucket& captured) {
-    return captured.bucket.capacity == SizeOf(point);
+    return captured.bucket.capacity == point.size();
   });
 }
 
@@ -302,7 +297,7 @@ absl::Status Profiler::Prepare(const ProfileOptions& options) {
   unpadded_.clear();
   for (const StepPoint& point : PointsOf(options)) {
     if (HasBucketOf(engine_.info(), point)) continue;
-    (point.is_decode() ? rows : tokens).push_back(SizeOf(point));
+    (point.is_decode() ? rows : tokens).push_back(point.size());
     unpadded_.push_back(point);
   }
   return unpadded_.empty() ? absl::OkStatus() : engine_profiler_.CaptureUnpadded(rows, tokens);

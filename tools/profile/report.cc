@@ -222,9 +222,9 @@ std::string SignedTime(double ns) {
   return absl::StrCat(ns < 0 ? "-" : "+", FormatDuration(std::abs(ns)));
 }
 
-// What padding costs where it was measured; "" where it was not asked for.
+// What padding costs where it was measured; "" where it was not asked for, or could not be.
 std::string PaddingTable(const std::vector<PointProfile>& points, const ProfileContext& context) {
-  if (!context.padding) return "";
+  if (!context.padding || !context.why_no_padding.empty()) return "";
   const std::vector<std::string> keys = KeysOf(points);
   Table table = TableOf(keys,
                         {"graph", "padding", "replay p50", "without", "cost", "share", "device p50",
@@ -272,10 +272,14 @@ std::string ProfileHeader(const ProfileContext& context) {
   if (!context.server.empty()) {
     table.AddRow({"server", context.server});
     if (!context.why_no_stamps.empty()) {
-      table.AddRow({"not measured", "kernels, bytes, bandwidth, clock and power"});
+      table.AddRow(
+          {"not measured", absl::StrCat("kernels, bytes, bandwidth, ",
+                                        context.padding ? "padding, " : "", "clock and power")});
       return absl::StrCat(table.ToString(context.width), "\n");
     }
     table.AddRow({"profiled graphs", context.profiled_graphs});
+    if (!context.why_no_padding.empty())
+      table.AddRow({"not measured", absl::StrCat("padding: ", context.why_no_padding)});
   }
   table.AddRow({"bandwidth", context.why_no_bandwidth.empty() ? BandwidthText(context.bandwidth)
                                                               : context.why_no_bandwidth});

@@ -36,6 +36,7 @@ struct ProfileContext {
   std::string why_no_bandwidth = {};         // of a server; "": it was measured
   std::string why_no_products = {};          // likewise
   bool padding = false;                      // ProfileOptions::padding
+  std::string why_no_padding = {};           // of a server; "": it was measured where asked for
   Bandwidth bandwidth;
   ProductRate products = {};
   Samples stamp_cost_ns;

@@ -172,6 +172,7 @@ nlohmann::json StampsToJson(const PointProfile& point, const ProfileContext& con
 // In its place, of steps that could not be stamped.
 nlohmann::json UntoldToJson() {
   return {{"twin", nullptr},
+          {"unpadded", nullptr},
           {"traced", nullptr},
           {"bytes", nullptr},
           {"bytes_per_s", nullptr},

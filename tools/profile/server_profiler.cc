@@ -11,6 +11,8 @@
 namespace reprise::tools {
 namespace {
 
+using engine::StepForm;
+
 // Of a step by itself: no other is in flight.
 double ReplayNs(const StepOutcome& outcome) {
   const engine::StepLedger& ledger = outcome.ledger;
@@ -34,20 +36,25 @@ class ServerMeasurement {
 
   absl::Status WarmUp(uint32_t steps) {
     for (uint32_t done = 0; done < steps; done += window_) {
-      REPRISE_RETURN_IF_ERROR(Window(std::min(window_, steps - done), /*stamped=*/false,
+      REPRISE_RETURN_IF_ERROR(Window(std::min(window_, steps - done), StepForm::kPlain,
                                      [] { return absl::OkStatus(); }));
       REPRISE_RETURN_IF_ERROR(measured_(0));
     }
     return absl::OkStatus();
   }
 
-  absl::Status Measure(uint32_t iterations) {
+  // `unpadded`: also without padding.
+  absl::Status Measure(uint32_t iterations, bool unpadded) {
     for (uint32_t done = 0; done < iterations; done += window_) {
       const uint32_t steps = std::min(window_, iterations - done);
-      REPRISE_RETURN_IF_ERROR(Window(steps, /*stamped=*/false, [this] { return AddPlain(); }));
+      REPRISE_RETURN_IF_ERROR(Window(steps, StepForm::kPlain, [this] { return AddPlain(); }));
       REPRISE_RETURN_IF_ERROR(ReadTelemetry());
       if (stamps_ != nullptr)
-        REPRISE_RETURN_IF_ERROR(Window(steps, /*stamped=*/true, [this] { return AddStamped(); }));
+        REPRISE_RETURN_IF_ERROR(
+            Window(steps, StepForm::kProfiled, [this] { return AddStamped(); }));
+      if (unpadded)
+        REPRISE_RETURN_IF_ERROR(
+            Window(steps, StepForm::kUnpadded, [this] { return AddUnpadded(); }));
       REPRISE_RETURN_IF_ERROR(measured_(stamps_ != nullptr ? 2 * steps : steps));
     }
     profile_.round_replay_ns.Add(replay_ns_.Percentile(50));
@@ -62,11 +69,11 @@ class ServerMeasurement {
  private:
   // One unmeasured step that adds the rows, then `steps` whose contexts end at the point's.
   template <typename Take>
-  absl::Status Window(uint32_t steps, bool stamped, Take take) {
+  absl::Status Window(uint32_t steps, StepForm form, Take take) {
     REPRISE_RETURN_IF_ERROR(
         rows_.AddAll(point_.context - std::min(steps, point_.context), &outcome_));
     for (uint32_t i = 0; i < steps; ++i) {
-      REPRISE_RETURN_IF_ERROR(rows_.Continue(stamped, &outcome_));
+      REPRISE_RETURN_IF_ERROR(rows_.Continue(form, &outcome_));
       REPRISE_RETURN_IF_ERROR(CheckRows());
       REPRISE_RETURN_IF_ERROR(take());
     }
@@ -133,6 +140,17 @@ class ServerMeasurement {
                                  .done_ns = outcome_.stamps_done_ns});
   }
 
+  absl::Status AddUnpadded() {
+    const engine::StepReport& report = outcome_.report;
+    if (report.padding_rows != 0 || report.padding_tokens != 0) {
+      return absl::InternalError(absl::StrCat("an unpadded step of ", NameOf(point_),
+                                              ": got the graph \"", std::string(report.graph),
+                                              "\" with padding, allowed: one of its size"));
+    }
+    AddTimes(profile_.unpadded);
+    return absl::OkStatus();
+  }
+
   absl::Status ReadTelemetry() {
     if (stamps_ == nullptr || stamps_->read_telemetry == nullptr) return absl::OkStatus();
     REPRISE_ASSIGN_OR_RETURN(const runtime::TelemetrySample sample, stamps_->read_telemetry());
@@ -158,7 +176,7 @@ class ServerMeasurement {
 
 absl::StatusOr<std::vector<graphs::ProfiledLaunch>> ServerStamps::LaunchesOf(
     const StepPoint& point) const {
-  const uint64_t size = point.is_decode() ? point.rows : point.num_tokens();
+  const uint64_t size = point.size();
   const Graph* smallest = nullptr;
   for (const auto& [name, graph] : graphs) {
     if (graph.decode != point.is_decode() || graph.capacity < size) continue;
@@ -169,6 +187,11 @@ absl::StatusOr<std::vector<graphs::ProfiledLaunch>> ServerStamps::LaunchesOf(
                                           NameOf(point), ", allowed: one for every point"));
 }
 
+bool ServerStamps::IsUnpadded(const StepPoint& point) const {
+  const auto& sizes = point.is_decode() ? unpadded_rows : unpadded_tokens;
+  return sizes.contains(point.size());
+}
+
 absl::Status ServerProfiler::Measure(const ProfileOptions& options, uint32_t round,
                                      const MeasuredSteps& measured, PointProfile* profile) {
   PointProfile next = *profile;
@@ -176,7 +199,8 @@ absl::Status ServerProfiler::Measure(const ProfileOptions& options, uint32_t rou
   REPRISE_RETURN_IF_ERROR(rows.Prefill([&measured] { return measured(0); }));
   ServerMeasurement measurement(rows, names_, stamps_, measured, next);
   REPRISE_RETURN_IF_ERROR(measurement.WarmUp(options.warmup));
-  REPRISE_RETURN_IF_ERROR(measurement.Measure(StepsOfRound(options, round)));
+  const bool unpadded = stamps_ != nullptr && stamps_->IsUnpadded(next.point());
+  REPRISE_RETURN_IF_ERROR(measurement.Measure(StepsOfRound(options, round), unpadded));
   REPRISE_RETURN_IF_ERROR(rows.Release());
   *profile = std::move(next);
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ struct ServerStamps {
     std::vector<graphs::ProfiledLaunch> launches;
   };
   std::map<std::string, Graph, std::less<>> graphs;  // by name
+  // Sizes of points that it has graphs without padding for.
+  std::set<uint32_t> unpadded_rows, unpadded_tokens;
   // The model's sizes, and what its numbers are kept as.
   models::ModelSpec spec;
   runtime::DType dtype = runtime::DType::kBf16, kv_dtype = runtime::DType::kBf16;
@@ -46,6 +49,7 @@ struct ServerStamps {
 
   // Of the graph that stamped steps of the point replay. Errors: NotFound.
   absl::StatusOr<std::vector<graphs::ProfiledLaunch>> LaunchesOf(const StepPoint& point) const;
+  bool IsUnpadded(const StepPoint& point) const;
 };
 
 class ServerProfiler {

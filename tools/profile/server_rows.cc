@@ -121,9 +121,9 @@ absl::Status ServerRows::AddAll(uint32_t context, StepOutcome* outcome) {
   return absl::OkStatus();
 }
 
-absl::Status ServerRows::Continue(bool stamped, StepOutcome* outcome) {
+absl::Status ServerRows::Continue(engine::StepForm form, StepOutcome* outcome) {
   PlannedStep step;
-  step.stamped = stamped;
+  step.form = form;
   if (point_.is_decode()) {
     step.continue_all = true;
     return session_.Step(std::move(step), outcome);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/step_form.h"
 #include "tools/profile/step_points.h"
 #include "tools/sched/channel.h"
 
@@ -52,8 +53,7 @@ class ServerRows {
   // After this step `context` tokens are in the KV of the longest row, as StepRows::AddAll has it.
   absl::Status AddAll(uint32_t context, StepOutcome* outcome);
   // One more token of each row that decodes, and the same prompts in rows that are added anew.
-  // `stamped`: in a stamped step.
-  absl::Status Continue(bool stamped, StepOutcome* outcome);
+  absl::Status Continue(engine::StepForm form, StepOutcome* outcome);
   // Drops the rows and frees their blocks, for the next point.
   absl::Status Release();
 

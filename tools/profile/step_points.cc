@@ -88,7 +88,8 @@ bool ReadRows(const std::string& text, StepPoint* point) {
 }
 
 bool ReadPrompts(const std::string& text, StepPoint* point) {
-  const auto pair = ReadPair(text, 'x', 1);
+  // A row of one token decodes.
+  const auto pair = ReadPair(text, 'x', 2);
   if (!pair || point->num_rows() + pair->first > kMostRows) return false;
   point->prompts.insert(point->prompts.end(), pair->first, pair->second);
   return true;
@@ -153,7 +154,8 @@ absl::StatusOr<StepPoint> ParseStepPoint(std::string_view text) {
         "point: got \"", std::string(text),
         "\", allowed: <rows>@<context>, such as 8@512, 1@16k or 8@64..512, at least 1 row and 2 "
         "tokens; and "
-        "prompts, <count>x<tokens>, alone or beside them: 1x256 or 8@512+1x256"));
+        "prompts of 2 tokens at least, <count>x<tokens>, alone or beside them: 1x256 or "
+        "8@512+1x256"));
   }
   return point;
 }

@@ -32,6 +32,8 @@ struct StepPoint {
   bool is_decode() const { return prompts.empty(); }
   uint64_t num_rows() const { return rows + prompts.size(); }
   uint64_t num_tokens() const;  // that the step runs
+  // What graphs are chosen by: rows of a decode step, query tokens of another.
+  uint32_t size() const { return is_decode() ? rows : static_cast<uint32_t>(num_tokens()); }
   models::StepRowCounts row_counts() const {
     return {.decoding = rows, .prompts = prompts.size(), .prompt_tokens = num_tokens() - rows};
   }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/step_draft.h"
+#include "engine/step_form.h"
 #include "engine/step_result.h"
 #include "kernels/step/step_limits.h"
 
@@ -31,7 +32,8 @@ struct ServerInfo {
 // those of the step's requests, which outlive it.
 struct PlannedStep : engine::StepDraft {
   uint64_t sequence = 0;
-  bool stamped = false;  // of a session that profiles its server: server_profiler.h
+  // Of a session that profiles its server (server_profiler.h), others than plain.
+  engine::StepForm form = engine::StepForm::kPlain;
 };
 
 // A step's result, and what the channel adds. Names in it are valid as long as the channel is.

@@ -99,7 +99,8 @@ void ToWire(const PlannedStep& step, v1::StepRequest* wire) {
   wire->set_continue_all(step.continue_all);
   if (step.mode == engine::ExecutionMode::kEager) wire->set_mode(v1::EXECUTION_MODE_EAGER);
   if (step.num_steps != 1) wire->set_num_steps(step.num_steps);
-  if (step.stamped) wire->set_stamped(true);
+  if (step.form == engine::StepForm::kProfiled) wire->set_stamped(true);
+  if (step.form == engine::StepForm::kUnpadded) wire->set_unpadded(true);
   for (const engine::StepDraft::Draft& draft : step.drafts) {
     v1::RowDraft* row = wire->add_drafts();
     row->set_row(draft.row);

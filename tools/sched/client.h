@@ -69,8 +69,8 @@ class GrpcClient : public StepChannel, public BlockSource {
   absl::StatusOr<uint32_t> SwapOutState(uint32_t row) override;
   absl::Status FreeSwappedState(uint32_t state) override;
 
-  // Lets the session's steps be stamped: the request's session is filled in. Errors: the server's,
-  // PermissionDenied where the client is no administrator among them.
+  // Lets the session's steps be stamped, or run without padding: the request's session is filled
+  // in. Errors: the server's, PermissionDenied where the client is no administrator among them.
   absl::Status StartProfile(v1::StartProfileRequest request, v1::StartProfileResponse* response);
   absl::Status ReadTelemetry(v1::ReadTelemetryResponse* response);
 

@@ -22,6 +22,7 @@ export interface StepRequest {
   isolateBadRows?: boolean;
   drafts?: RowDraft[];
   stamped?: boolean;
+  unpadded?: boolean;
 }
 
 export interface AddRow {
