@@ -35,7 +35,8 @@ bool HasBucketOf(const v1::DescribeResponse& server, const StepPoint& point) {
 }
 
 uint64_t NumGraphs(const v1::StartProfileResponse& wire) {
-  return static_cast<uint64_t>(wire.graphs_size() + wire.unpadded_graphs_size());
+  return static_cast<uint64_t>(wire.graphs_size()) +
+         static_cast<uint64_t>(wire.unpadded_graphs_size());
 }
 
 uint64_t BytesOfGraphs(const v1::StartProfileResponse& wire) {

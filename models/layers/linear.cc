@@ -6,6 +6,7 @@
 #include "kernels/gather_columns/gather_columns.h"
 #include "kernels/linear/linear.h"
 #include "models/layers/norm_layer.h"
+#include "runtime/status_macros.h"
 
 namespace reprise::models {
 

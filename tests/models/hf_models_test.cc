@@ -23,6 +23,7 @@
 namespace reprise::models {
 namespace {
 
+using ::reprise::testing::ExpectError;
 using ::reprise::testing::ExpectInvalid;
 using Json = nlohmann::json;
 
