@@ -79,11 +79,14 @@ class TileReader {
     }
     return b;
   }
-  // B<8> of two steps, k, even, and k + 1, in one load.
+  // B<8> of two steps, k, even, and k + 1, in one load. kRows: the tile has so many, 8 or a smaller
+  // power of two, which the other columns repeat.
+  template <int kRows>
   REPRISE_FN static void TwoB(uint32_t tile, int row0, int k, MatrixB<8>& first,
                               MatrixB<8>& second) {
     const uint32_t lane = static_cast<uint32_t>(Lane());
-    const uint32_t at = tile + SwizzledOffset<kChunks>(lane & 7u, lane >> 3);
+    static_assert(kRows <= 8 && (kRows & (kRows - 1)) == 0);
+    const uint32_t at = tile + SwizzledOffset<kChunks>(lane & (kRows - 1u), lane >> 3);
     uint32_t r[4];
     LoadMatrix4(r, (at ^ static_cast<uint32_t>(k * 32)) + RowBytes(row0));
     first = {{r[0], r[1]}};

@@ -46,6 +46,12 @@ constexpr int LinearGroupMinStages(int tokens, int weight_bits) {
   return tokens <= 64 || weight_bits == 16 ? 4 : 3;
 }
 inline constexpr int kLinearGroupMaxStages = 16;
+// Of the first weights of a block, what is asked for before any have come where they are paced; see
+// kStreamFirstSlots. With more tokens, or narrower weights, that gained nothing.
+inline constexpr uint32_t kLinearGroupFirstBytes = 64 * 1024;
+constexpr bool LinearGroupPaces(int tokens, int weight_bits) {
+  return tokens <= (weight_bits == 16 ? 32 : 16);
+}
 
 constexpr int LinearGroupPanels(int span) {
   return (span + kLinearGroupPanelTiles - 1) / kLinearGroupPanelTiles;
@@ -79,7 +85,7 @@ static_assert(LinearGroupStageBytes(16, 1, 1, 16) % 1024 == 0);
 static_assert(LinearGroupStageBytes(16, 1, 1, 8) % 1024 == 0);
 static_assert(LinearGroupStageBytes(16, 1, 2, 4) % 1024 == 0);
 // Behind the stages: barriers, full and empty of each.
-inline constexpr uint32_t kLinearGroupBarrierBytes = 2 * kLinearGroupMaxStages * 8;
+inline constexpr uint32_t kLinearGroupBarrierBytes = 3 * kLinearGroupMaxStages * 8;
 // Of narrower weights more barriers, and the sums of a span's tiles on their way from part to
 // part.
 inline constexpr uint32_t kLinearGroupScaledBarrierBytes =

@@ -90,6 +90,8 @@
     LinearGroupArgs, Threads(kLinearGroupThreads), 1, F16, F16, None, 64, HasLinearGroup)          \
   X(reprise_linear_group_f16_128, kLinearGroup, Thread, (GroupLinearBody<F16, 128>),               \
     LinearGroupArgs, Threads(kLinearGroupThreads), 1, F16, F16, None, 128, HasLinearGroup)         \
+  X(reprise_linear_stream_bf16_2, kLinearStream, Thread, (StreamLinearBody<Bf16, Bf16, 2>),        \
+    LinearArgs, Threads(kStreamThreads), 1, Bf16, Bf16, None, 2, HasStreamTile)                    \
   X(reprise_linear_stream_bf16_8, kLinearStream, Thread, (StreamLinearBody<Bf16, Bf16, 8>),        \
     LinearArgs, Threads(kStreamThreads), 1, Bf16, Bf16, None, 8, HasStreamTile)                    \
   X(reprise_linear_stream_bf16_16, kLinearStream, Thread, (StreamLinearBody<Bf16, Bf16, 16>),      \
@@ -101,10 +103,14 @@
   X(reprise_linear_packed_f16_any, kLinearPacked, Thread,                                          \
     (PackedLinearBody<F16, F16, PackedMaxRows(kTraits, 16)>), LinearArgs,                          \
     Threads(kMatrixLinearThreads), 1, F16, F16, None, 0, OnMatrixUnits)                            \
+  X(reprise_linear_stream_f16_2, kLinearStream, Thread, (StreamLinearBody<F16, F16, 2>),           \
+    LinearArgs, Threads(kStreamThreads), 1, F16, F16, None, 2, HasStreamTile)                      \
   X(reprise_linear_stream_f16_8, kLinearStream, Thread, (StreamLinearBody<F16, F16, 8>),           \
     LinearArgs, Threads(kStreamThreads), 1, F16, F16, None, 8, HasStreamTile)                      \
   X(reprise_linear_stream_f16_16, kLinearStream, Thread, (StreamLinearBody<F16, F16, 16>),         \
     LinearArgs, Threads(kStreamThreads), 1, F16, F16, None, 16, HasStreamTile)                     \
+  X(reprise_linear_stream_fp8_bf16_2, kLinearStreamFp8, Thread, (StreamLinearBody<Bf16, E4m3, 2>), \
+    LinearArgs, Threads(kStreamThreads), 1, Bf16, E4m3, None, 2, HasFp8StreamTile)                 \
   X(reprise_linear_stream_fp8_bf16_8, kLinearStreamFp8, Thread, (StreamLinearBody<Bf16, E4m3, 8>), \
     LinearArgs, Threads(kStreamThreads), 1, Bf16, E4m3, None, 8, HasFp8StreamTile)                 \
   X(reprise_linear_stream_fp8_bf16_16, kLinearStreamFp8, Thread,                                   \
@@ -116,6 +122,8 @@
   X(reprise_linear_packed_fp8_bf16_any, kLinearPackedFp8, Thread,                                  \
     (PackedLinearBody<Bf16, E4m3, PackedMaxRows(kTraits, 8)>), LinearArgs,                         \
     Threads(kMatrixLinearThreads), 2, Bf16, E4m3, None, 0, OnMatrixUnits)                          \
+  X(reprise_linear_stream_fp8_f16_2, kLinearStreamFp8, Thread, (StreamLinearBody<F16, E4m3, 2>),   \
+    LinearArgs, Threads(kStreamThreads), 1, F16, E4m3, None, 2, HasFp8StreamTile)                  \
   X(reprise_linear_stream_fp8_f16_8, kLinearStreamFp8, Thread, (StreamLinearBody<F16, E4m3, 8>),   \
     LinearArgs, Threads(kStreamThreads), 1, F16, E4m3, None, 8, HasFp8StreamTile)                  \
   X(reprise_linear_stream_fp8_f16_16, kLinearStreamFp8, Thread, (StreamLinearBody<F16, E4m3, 16>), \
@@ -161,32 +169,43 @@
     LinearArgs, Threads(256), 0, F16, E4m3, None, 0, OnEveryDevice)                                \
   X(reprise_linear_native_fp8_f16, kLinearNativeFp8, Host, -, LinearArgs, Threads(1), 0, F16,      \
     E4m3, None, 0, OnHost)                                                                         \
+  X(reprise_linear_stream_int4_bf16_2, kLinearStreamInt4, Thread,                                  \
+    (StreamLinearBody<Bf16, Int4, 2>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4, None,   \
+    2, HasInt4StreamTile)                                                                          \
   X(reprise_linear_stream_int4_bf16_8, kLinearStreamInt4, Thread,                                  \
     (StreamLinearBody<Bf16, Int4, 8>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4, None,   \
     8, HasInt4StreamTile)                                                                          \
+  X(reprise_linear_stream_fine_int4_bf16_2, kLinearStreamFineInt4, Thread,                         \
+    (StreamLinearBody<Bf16, Int4, 2, true>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4,   \
+    None, 2, HasFineInt4StreamTile)                                                                \
   X(reprise_linear_stream_fine_int4_bf16_8, kLinearStreamFineInt4, Thread,                         \
     (StreamLinearBody<Bf16, Int4, 8, true>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4,   \
-    None, 8, HasInt4StreamTile)                                                                    \
+    None, 8, HasFineInt4StreamTile)                                                                \
   X(reprise_linear_stream_int4_bf16_16, kLinearStreamInt4, Thread,                                 \
     (StreamLinearBody<Bf16, Int4, 16>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4, None,  \
     16, HasInt4StreamTile)                                                                         \
   X(reprise_linear_stream_fine_int4_bf16_16, kLinearStreamFineInt4, Thread,                        \
     (StreamLinearBody<Bf16, Int4, 16, true>), LinearArgs, Threads(kStreamThreads), 1, Bf16, Int4,  \
-    None, 16, HasInt4StreamTile)                                                                   \
+    None, 16, HasFineInt4StreamTile)                                                               \
   X(reprise_linear_packed_int4_bf16_any, kLinearPackedInt4, Thread,                                \
     (PackedLinearBody<Bf16, Int4, PackedMaxRows(kTraits, 4)>), LinearArgs,                         \
     Threads(kMatrixLinearThreads), 2, Bf16, Int4, None, 0, OnMatrixUnits)                          \
+  X(reprise_linear_stream_int4_f16_2, kLinearStreamInt4, Thread, (StreamLinearBody<F16, Int4, 2>), \
+    LinearArgs, Threads(kStreamThreads), 1, F16, Int4, None, 2, HasInt4StreamTile)                 \
   X(reprise_linear_stream_int4_f16_8, kLinearStreamInt4, Thread, (StreamLinearBody<F16, Int4, 8>), \
     LinearArgs, Threads(kStreamThreads), 1, F16, Int4, None, 8, HasInt4StreamTile)                 \
+  X(reprise_linear_stream_fine_int4_f16_2, kLinearStreamFineInt4, Thread,                          \
+    (StreamLinearBody<F16, Int4, 2, true>), LinearArgs, Threads(kStreamThreads), 1, F16, Int4,     \
+    None, 2, HasFineInt4StreamTile)                                                                \
   X(reprise_linear_stream_fine_int4_f16_8, kLinearStreamFineInt4, Thread,                          \
     (StreamLinearBody<F16, Int4, 8, true>), LinearArgs, Threads(kStreamThreads), 1, F16, Int4,     \
-    None, 8, HasInt4StreamTile)                                                                    \
+    None, 8, HasFineInt4StreamTile)                                                                \
   X(reprise_linear_stream_int4_f16_16, kLinearStreamInt4, Thread,                                  \
     (StreamLinearBody<F16, Int4, 16>), LinearArgs, Threads(kStreamThreads), 1, F16, Int4, None,    \
     16, HasInt4StreamTile)                                                                         \
   X(reprise_linear_stream_fine_int4_f16_16, kLinearStreamFineInt4, Thread,                         \
     (StreamLinearBody<F16, Int4, 16, true>), LinearArgs, Threads(kStreamThreads), 1, F16, Int4,    \
-    None, 16, HasInt4StreamTile)                                                                   \
+    None, 16, HasFineInt4StreamTile)                                                               \
   X(reprise_linear_packed_int4_f16_any, kLinearPackedInt4, Thread,                                 \
     (PackedLinearBody<F16, Int4, PackedMaxRows(kTraits, 4)>), LinearArgs,                          \
     Threads(kMatrixLinearThreads), 2, F16, Int4, None, 0, OnMatrixUnits)                           \
@@ -256,6 +275,12 @@ inline constexpr KernelFamily kLinearStreamFineInt4 = {"linear", "linear_stream_
 inline constexpr KernelInstance kLinearInstances[] = {
     REPRISE_LINEAR_INSTANCES(REPRISE_INSTANCE_FACTS)  //
 };
+
+// Of a family of linear_stream.
+constexpr StreamSharedLayout StreamLayoutOf(const KernelInstance& instance) {
+  return StreamLayout(instance.tile, BitsOf(instance.weight),
+                      instance.family == &kLinearStreamFineInt4);
+}
 
 }  // namespace reprise::kernels
 

@@ -200,7 +200,7 @@ PackedChoice ChoosePacked(const KernelSet& kernels, const LinearWeights& weights
 
 // Whether a kernel takes them that can norm what it reads and add to what it writes.
 bool TakesResidual(const PackedChoice& choice) {
-  return choice.stream != nullptr && choice.stream->instance->tile == kStreamNormTokens;
+  return choice.stream != nullptr && StreamTakesResidual(choice.stream->instance->tile);
 }
 
 // A block for each multiprocessor, and no block without a tile.
@@ -211,7 +211,7 @@ absl::Status LaunchStream(runtime::Stream& stream, const KernelSet& kernels,
       kernel.kernel,
       {.grid_x = std::min(tiles, static_cast<unsigned>(kernels.device.num_multiprocessors)),
        .block = kernel.threads,
-       .shared_bytes = StreamLayout(kernel.instance->tile, BitsOf(kernel.instance->weight)).bytes,
+       .shared_bytes = StreamLayoutOf(*kernel.instance).bytes,
        .label = LabelOf(kernel, args)},
       args);
 }

@@ -39,7 +39,7 @@ class ClusterLinear : GroupStages<T, T, kTokens, kChunks, kLinearClusterBlocks> 
       AddParts();
     } else {
       GiveRegisters<kLinearClusterLoadRegisters>();
-      if (loads) Base::LoadStages();
+      Base::Load(kFirstLoadWarp);
     }
   }
 
@@ -107,7 +107,7 @@ class ClusterLinear : GroupStages<T, T, kTokens, kChunks, kLinearClusterBlocks> 
 
   // Of a part: that the sums of this block's own are there, or those of the other block's. And of
   // an own part, that both blocks have added it, so that the next one's sums may take its place.
-  REPRISE_FN uint64_t* OwnThere() const { return Base::Full(2 * kLinearGroupMaxStages); }
+  REPRISE_FN uint64_t* OwnThere() const { return Base::BehindBarriers(); }
   REPRISE_FN uint64_t* OthersThere() const { return OwnThere() + 1; }
   REPRISE_FN uint64_t* Added() const { return OwnThere() + 2; }
   // Of the warp's tile, the lane's values by fours.

@@ -32,7 +32,7 @@ class GroupLinear : GroupStages<T, T, kTokens, kChunks> {
       return;
     }
     GiveRegisters<kLinearGroupLoadRegisters>();
-    if (loads) Base::LoadStages();
+    Base::Load(kLinearGroupWarps);
   }
 
  private:

@@ -34,7 +34,7 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
       return;
     }
     GiveRegisters<kLinearGroupScaledLoadRegisters>();
-    if (loads) Base::LoadStages();
+    Base::Load(kWarpgroups * kGroupWarps);
   }
 
  private:
@@ -323,7 +323,7 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
 
   // [kMaxSpan, kWarpgroups]: of a tile, that a turn's sum is there, in turn. One would
   // not do: who waits for it may be two turns ahead of it.
-  REPRISE_FN uint64_t* SumBarriers() const { return Base::Full(2 * kLinearGroupMaxStages); }
+  REPRISE_FN uint64_t* SumBarriers() const { return Base::BehindBarriers(); }
   REPRISE_FN uint64_t* SumBarrier(int tile, uint32_t turn) const {
     return SumBarriers() + static_cast<uint32_t>(tile * kWarpgroups) + turn % kWarpgroups;
   }

@@ -38,6 +38,9 @@ class GroupStages {
   static constexpr int kFragments = kTokens / 16;
   static constexpr int kSteps = kPackedTileInputs / 16;
   static constexpr uint32_t kTokenBytes = LinearGroupTokenBytes(kTokens);
+  // Whether the first weights come one stage after the other. Without, they wait for nothing, and
+  // complete what their tokens complete.
+  static constexpr bool kPaced = LinearGroupPaces(kTokens, kBits);
   using Sums = MatrixD<16>[kFragments];
 
   REPRISE_FN unsigned char* BehindStages() const { return shared_ + stages_ * stage_bytes_; }
@@ -45,6 +48,11 @@ class GroupStages {
     return reinterpret_cast<uint64_t*>(BehindStages()) + stage;
   }
   REPRISE_FN uint64_t* Empty(uint32_t stage) const { return Full(kLinearGroupMaxStages + stage); }
+  // The weights of a stage's first turn, which come before its tokens may be asked for.
+  REPRISE_FN uint64_t* First(uint32_t stage) const {
+    return Full(2 * kLinearGroupMaxStages + stage);
+  }
+  REPRISE_FN uint64_t* BehindBarriers() const { return Full(3 * kLinearGroupMaxStages); }
   // Of a stage: [chunks, span] tiles, and [chunks, kTokens] rows.
   REPRISE_FN unsigned char* Weights(uint32_t stage, int chunk = 0) const {
     return shared_ + stage * stage_bytes_ + static_cast<uint32_t>(chunk) * chunk_bytes_;
@@ -80,17 +88,18 @@ class GroupStages {
   REPRISE_FN static int FirstPart() { return BlockX() % kBlocks; }
 
   // Barriers, and zeros where products read what no copy brings. By all threads, before a barrier
-  // of the block. loads: of the thread that calls LoadStages; it asks for weights at once.
+  // of the block. loads: of one thread, which asks for the first weights.
   // warps: that release a stage.
   REPRISE_FN void BeginStages(bool loads, int threads, int warps) const {
     if (loads) {
       for (uint32_t s = 0; s < stages_; ++s) {
-        BarrierInit(Full(s), 1);
+        if constexpr (kPaced) BarrierInit(First(s), 1);
+        BarrierInit(Full(s), kPaced ? 2 : 1);
         BarrierInit(Empty(s), static_cast<uint32_t>(warps));
       }
       FenceBulkCopies();
-      for (Load load = FirstLoad(); IsLoad(load) && load.at.turn == 0; Next(load))
-        RequestWeights(load);
+      for (Stage load = FirstLoad(); IsFirst(load) && IsAtOnce(load.at.stage); Next(load))
+        RequestFirst(load);
     }
     const uint32_t copied = static_cast<uint32_t>(copied_tokens_) * kPackedTileInputs * 2;
     const uint32_t brought = kChunks * (chunk_bytes_ + LinearGroupTokenBytes(kTokens));
@@ -118,15 +127,12 @@ class GroupStages {
     }
   }
 
-  // By one thread.
-  REPRISE_FN void LoadStages() const {
-    WaitForPrevious();
-    for (Load load = FirstLoad(); IsLoad(load); Next(load)) {
-      if (load.at.turn > 0) {
-        BarrierWait(Empty(load.at.stage), load.at.turn - 1);
-        RequestWeights(load);
-      }
-      RequestTokens(load);
+  // By the warps that load, of which `first` is the first: one thread of two of them.
+  REPRISE_FN void Load(int first) const {
+    if (Lane() != 0) return;
+    if (Warp() == first) LoadStages();
+    if constexpr (kPaced) {
+      if (Warp() == first + 1) PaceFirst();
     }
   }
 
@@ -153,16 +159,17 @@ class GroupStages {
   }
 
   // What a stage holds, and which one it is.
-  struct Load {
+  struct Stage {
     int tile = 0, chunk = 0;
     Place at;
   };
   REPRISE_FN static int FirstChunk() { return FirstPart() * kPackedPartTiles; }
-  REPRISE_FN Load FirstLoad() const { return {FirstTile(), FirstChunk(), {}}; }
-  REPRISE_FN bool IsLoad(const Load& load) const {
+  REPRISE_FN Stage FirstLoad() const { return {FirstTile(), FirstChunk(), {}}; }
+  REPRISE_FN bool IsLoad(const Stage& load) const {
     return load.tile < tiles_ && (kBlocks == 1 || load.chunk < chunks_);
   }
-  REPRISE_FN void Next(Load& load) const {
+  REPRISE_FN bool IsFirst(const Stage& load) const { return IsLoad(load) && load.at.turn == 0; }
+  REPRISE_FN void Next(Stage& load) const {
     Advance(load.at);
     load.chunk += kChunks;
     if (kBlocks > 1 && load.chunk % kPackedPartTiles == 0)
@@ -172,21 +179,62 @@ class GroupStages {
     load.tile += Stride();
   }
 
-  // Announces the stage's tokens too. Beyond K, tiles are brought as zeros, which change no sum.
-  REPRISE_FN void RequestWeights(const Load& load) const {
-    uint64_t* const full = Full(load.at.stage);
-    const auto token_bytes = static_cast<uint32_t>(copied_tokens_ * kPackedTileInputs) * 2;
-    if constexpr (kBits == 4) {
-      const auto scale_bytes = static_cast<uint32_t>(span_ * ScalesOfStage() * kPackedTileOutputs);
-      BarrierArriveExpectBytes(full, kChunks * (chunk_bytes_ + token_bytes) + scale_bytes * 4);
+  // Whether a stage's first weights are asked for before any have come.
+  REPRISE_FN bool IsAtOnce(uint32_t stage) const {
+    return !kPaced || stage == 0 || (stage + 1) * kChunks * chunk_bytes_ <= kLinearGroupFirstBytes;
+  }
+  // The other first weights, one stage for each that is there. Says of all of them that they are.
+  REPRISE_FN void PaceFirst() const {
+    uint32_t there = 0, requested = 0;
+    for (Stage load = FirstLoad(); IsFirst(load); Next(load), ++requested) {
+      if (IsAtOnce(requested)) continue;
+      TellFirst(there++);
+      RequestFirst(load);
+    }
+    while (there < requested) TellFirst(there++);
+  }
+  REPRISE_FN void TellFirst(uint32_t stage) const {
+    BarrierWait(First(stage), 0);
+    BarrierArrive(Full(stage));
+  }
+  REPRISE_FN void LoadStages() const {
+    WaitForPrevious();
+    Stage load = FirstLoad();
+    for (; IsFirst(load); Next(load)) {
+      if constexpr (kPaced) BarrierArriveExpectBytes(Full(load.at.stage), TokenBytes());
+      RequestTokens(load);
+    }
+    for (; IsLoad(load); Next(load)) {
+      BarrierWait(Empty(load.at.stage), load.at.turn - 1);
+      BarrierArriveExpectBytes(Full(load.at.stage), WeightBytes() + TokenBytes());
+      if constexpr (kPaced) BarrierArrive(Full(load.at.stage));
+      RequestWeights(load, Full(load.at.stage));
+      RequestTokens(load);
+    }
+  }
+
+  // Of a stage, what copies bring; weights with their scales.
+  REPRISE_FN uint32_t TokenBytes() const {
+    return static_cast<uint32_t>(kChunks * copied_tokens_ * kPackedTileInputs) * 2;
+  }
+  REPRISE_FN uint32_t WeightBytes() const {
+    const auto scales = static_cast<uint32_t>(span_ * ScalesOfStage() * kPackedTileOutputs);
+    return kChunks * chunk_bytes_ + (kBits == 4 ? scales * 4 : 0);
+  }
+  // Announces the stage's tokens too where nothing is paced.
+  REPRISE_FN void RequestFirst(const Stage& load) const {
+    uint64_t* const full = kPaced ? First(load.at.stage) : Full(load.at.stage);
+    BarrierArriveExpectBytes(full, WeightBytes() + (kPaced ? 0 : TokenBytes()));
+    RequestWeights(load, full);
+  }
+  // Beyond K, tiles are brought as zeros, which change no sum.
+  REPRISE_FN void RequestWeights(const Stage& load, uint64_t* full) const {
+    if constexpr (kBits == 4)
       CopyTileOnce<4>(Scales(load.at.stage), args_.scales,
                       {0, ScaleOf(load.chunk * kPackedTileInputs), load.tile, 0}, full);
-    } else {
-      BarrierArriveExpectBytes(full, kChunks * (chunk_bytes_ + token_bytes));
-    }
     CopyTileOnce<4>(Weights(load.at.stage), args_.weights, {0, 0, load.tile, load.chunk}, full);
   }
-  REPRISE_FN void RequestTokens(const Load& load) const {
+  REPRISE_FN void RequestTokens(const Stage& load) const {
     if (args_.whole_stages != 0) {
       CopyTile<4>(Tokens(load.at.stage, 0), args_.tokens, {0, first_row_, load.chunk, 0},
                   Full(load.at.stage));

@@ -24,8 +24,8 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// W: of weights, T, E4m3 or Int4. kTokens: 8 or 16. kFine: a scale of Int4 is of fewer than
-// kScaleInputs inputs.
+// W: of weights, T, E4m3 or Int4. kTokens: kStreamFewTokens, 8 or 16. kFine: a scale of Int4 is of
+// fewer than kScaleInputs inputs.
 template <typename T, typename W, int kTokens, bool kFine>
 class StreamLinear {
  public:
@@ -61,22 +61,25 @@ class StreamLinear {
   }
 
  private:
-  using Products = StreamProducts<T, W, kTokens, kFine>;
+  static constexpr int kColumns = StreamColumns(kTokens);
+  using Products = StreamProducts<T, W, kColumns, kFine>;
   static constexpr int kBits = Products::kBits;
-  using Tokens = StreamTokens<T, kTokens, kBits>;
-  using Barriers = StreamBarriers<kBits>;
-  static constexpr StreamSharedLayout kLayout = StreamLayout(kTokens, kBits);
-  static constexpr int kStages = StreamStages(kBits);
+  static constexpr StreamSharedLayout kLayout = StreamLayout(kTokens, kBits, kFine);
+  static constexpr int kStages = StreamStages(kTokens, kBits);
+  using Tokens = StreamTokens<T, kTokens, kBits, kFine>;
+  using Barriers = StreamBarriers<kStages>;
   static constexpr uint32_t kTileBytes = Products::kTileBytes;
   static constexpr uint32_t kScaleRowBytes = kPackedTileOutputs * 4;  // of a tile's outputs
-  static constexpr int kValues = MatrixD<kTokens>::kSize;             // sums of a lane
+  using Sum = MatrixD<kColumns>;
+  static constexpr int kValues = Sum::kSize;  // of a lane
   static constexpr int kSlotTiles = StreamWeightTiles(kBits);
   static constexpr int kPartSlots = kPackedPartTiles / kSlotTiles;
   static constexpr int kHalves = Tokens::kHalves;
   static constexpr int kSlotHalves = kHalves / kPartSlots;
-  static constexpr int kAhead = kStages / kPartSlots;  // parts of a warp that are on their way
-  static_assert(kAhead * kPartSlots == kStages, "a part's slots come again with their numbers");
-  static constexpr uint32_t kOwnTiles = 2;       // that no other block can take
+  // Parts of a warp that are on their way, the last of them maybe not yet whole.
+  static constexpr int kAhead = (kStages + kPartSlots - 1) / kPartSlots;
+  // Tiles that no other block can take.
+  static constexpr uint32_t kOwnTiles = kAhead > 2 ? kAhead : 2;
   static constexpr uint32_t kEnd = 0xffffffffu;  // in place of a tile
 
   // A part of a tile's K. A round is a part of each warp that multiplies: of the parts of all tiles
@@ -94,7 +97,7 @@ class StreamLinear {
   }
   REPRISE_FN float* Scales(int slot) const {
     return reinterpret_cast<float*>(shared_ + kLayout.scales +
-                                    static_cast<uint32_t>(slot) * StreamScaleBytes(kBits));
+                                    static_cast<uint32_t>(slot) * StreamScaleBytes(kBits, kFine));
   }
   REPRISE_FN uint32_t* ToldTile() const {
     return reinterpret_cast<uint32_t*>(shared_ + kLayout.told_tile);
@@ -188,7 +191,10 @@ class StreamLinear {
     const int slots = Warp() * kStages;
     if (Products::kInt4 && input_tiles_ % kPackedPartTiles != 0) ClearSlots(slots);
     if (Lane() == 0) {
-      for (int s = 0; s < kStages; ++s) BarrierInit(Barrier(Barriers::kFull + slots + s), 1);
+      for (int s = 0; s < kStages; ++s) {
+        BarrierInit(Barrier(Barriers::kFirst + slots + s), 1);
+        BarrierInit(Barrier(Barriers::kFull + slots + s), 1);
+      }
       FenceBulkCopies();
     }
     parts.cursor = {.tile = Tile(0), .number = 0, .of_k = static_cast<uint32_t>(Warp())};
@@ -197,8 +203,23 @@ class StreamLinear {
       parts.own[i] = IsOwn(parts.cursor);
       if (!parts.own[i]) continue;
       parts.ahead[i] = NextPart(parts.cursor);
-      RequestPart(parts.ahead[i], slots + i * kPartSlots);
+      RequestPart<0, kStreamFirstSlots>(parts.ahead[i], slots, i);
     }
+  }
+  // The rest of what RequestOwnParts leaves on its way, by lanes of another warp, each for a warp
+  // that multiplies: a slot at a time, when the one before it is there.
+  REPRISE_FN void PaceOwnParts() const {
+    if (Lane() < kStreamWarps) {
+      const int slots = Lane() * kStages;
+      for (int slot = kStreamFirstSlots; slot < kStages; ++slot) {
+        const uint32_t part = static_cast<uint32_t>(Lane() + slot / kPartSlots * kStreamWarps);
+        const Part own{OwnTile(part / parts_), part % parts_};
+        if (part >= kOwnTiles * parts_ || own.tile == kEnd) break;
+        BarrierWait(Barrier(Barriers::kFirst + slots + slot - kStreamFirstSlots), 0);
+        RequestSlot(own, slots + slot, slot % kPartSlots, Barrier(Barriers::kFirst + slots + slot));
+      }
+    }
+    SyncWarp();
   }
   // Where the last part of K does not fill one, what lies behind it is multiplied too, by tokens
   // that are zero: it has to be a number, whoever had the memory before.
@@ -210,14 +231,19 @@ class StreamLinear {
     FenceBulkCopies();
     SyncWarp();
   }
-  REPRISE_FN void RequestPart(const Part& part, int first_slot) const {
-    REPRISE_UNROLL
-    for (int s = 0; s < kPartSlots; ++s) RequestSlot(part, first_slot + s, s);
-  }
-  // Behind a SyncWarp, where the warp has read what was there.
-  REPRISE_FN void RequestSlot(const Part& part, int slot, int of_part) const {
+  // Of the part of number i that comes to the warp's slots, the slots from kFrom up to kUpTo.
+  template <int kFrom, int kUpTo>
+  REPRISE_FN void RequestPart(const Part& part, int slots, int i) const {
     if (part.tile == kEnd || Lane() != 0) return;
-    uint64_t* const full = Barrier(Barriers::kFull + slot);
+    REPRISE_UNROLL
+    for (int s = 0; s < kPartSlots; ++s) {
+      const int slot = i * kPartSlots + s;
+      if (slot >= kFrom && slot < kUpTo)
+        RequestSlot(part, slots + slot, s, Barrier(Barriers::kFirst + slots + slot));
+    }
+  }
+  // By one lane. full: the slot's barrier.
+  REPRISE_FN void RequestSlot(const Part& part, int slot, int of_part, uint64_t* full) const {
     const int tiles = TilesOf(part.of_k, of_part);
     if (tiles <= 0) return BarrierArrive(full);
     const uint32_t first =
@@ -255,7 +281,7 @@ class StreamLinear {
     uint32_t turn = 0;
     for (uint32_t round = 0;; ++round) {
       const Part at = ahead[0];
-      MatrixD<kTokens> d, scaled;
+      Sum d, scaled;
       d.Clear();
       scaled.Clear();
       if (at.tile == kEnd) {
@@ -272,12 +298,16 @@ class StreamLinear {
           tokens.RequestBehind(at.of_k, ahead[0].of_k, s);
         }
         const int of_slot = s % kSlotHalves, slot = slots + stage;
-        if (of_slot == 0) BarrierWait(Barrier(Barriers::kFull + slot), turn);
+        if (of_slot == 0) WaitForSlot(slot, turn);
         products_.MultiplyHalf(SharedAddress(Ring(slot)), Scales(slot), of_slot,
                                TilesOf(at.of_k, s / kSlotHalves), Tokens::Half(x, s), d, scaled);
         if (of_slot != kSlotHalves - 1) continue;
         SyncWarp();
-        RequestSlot(ahead[kAhead - 1], slot, s / kSlotHalves);
+        // What comes to this slot next.
+        const int behind = s / kSlotHalves + kStages;
+        const Part& next = ahead[behind / kPartSlots - 1];
+        if (next.tile != kEnd && Lane() == 0)
+          RequestSlot(next, slot, behind % kPartSlots, Barrier(Barriers::kFull + slot));
         if (++stage == kStages) {
           stage = 0;
           ++turn;
@@ -293,23 +323,30 @@ class StreamLinear {
     for (int i = 0; i < kAhead; ++i) {
       if (parts.own[i]) continue;
       parts.ahead[i] = NextPart(parts.cursor);
-      RequestPart(parts.ahead[i], slots + i * kPartSlots);
+      RequestPart<0, kStages>(parts.ahead[i], slots, i);
+    }
+  }
+  REPRISE_FN void WaitForSlot(int slot, uint32_t turn) const {
+    if (turn == 0) {
+      BarrierWait(Barrier(Barriers::kFirst + slot), 0);
+    } else {
+      BarrierWait(Barrier(Barriers::kFull + slot), turn - 1);
     }
   }
   REPRISE_FN void WaitForOwnParts(const Parts& parts, int slots) const {
     REPRISE_UNROLL
     for (int i = 0; i < kAhead; ++i)
-      if (parts.own[i] && parts.ahead[i].tile != kEnd) WaitForPart(slots + i * kPartSlots);
+      if (parts.own[i] && parts.ahead[i].tile != kEnd) WaitForPart(slots, i);
     CopyAsyncWait<0>();
   }
-  // The first one that comes to these slots.
-  REPRISE_FN void WaitForPart(int first_slot) const {
+  REPRISE_FN void WaitForPart(int slots, int i) const {
     REPRISE_UNROLL
-    for (int s = 0; s < kPartSlots; ++s) BarrierWait(Barrier(Barriers::kFull + first_slot + s), 0);
+    for (int s = 0; s < kPartSlots && i * kPartSlots + s < kStages; ++s)
+      BarrierWait(Barrier(Barriers::kFirst + slots + i * kPartSlots + s), 0);
   }
 
   // The sum of a part, or the word that there are no more, to the warp that adds.
-  REPRISE_FN void HandOver(uint32_t round, uint32_t tile, const MatrixD<kTokens>& d) const {
+  REPRISE_FN void HandOver(uint32_t round, uint32_t tile, const Sum& d) const {
     const int place = static_cast<int>(round % kStreamSumRounds);
     if (round >= kStreamSumRounds)
       BarrierWait(Barrier(Barriers::kSumEmpty + place), round / kStreamSumRounds - 1);
@@ -337,9 +374,10 @@ class StreamLinear {
     if (Lane() == 0) BarrierInit(Barrier(Barriers::kNormed), kStreamWarps * kWarpSize);
   }
   REPRISE_FN void Add() const {
+    PaceOwnParts();
     WaitForPrevious();
     if (rows_ == 0) return;
-    if constexpr (kTokens == kStreamNormTokens) {
+    if constexpr (StreamTakesResidual(kTokens)) {
       if (a_.adds_to_out != 0) return AddRounds(AddToOut(*this));
     }
     AddRounds(StoreOut(*this));
@@ -348,7 +386,7 @@ class StreamLinear {
   // of a tile.
   template <typename Out>
   REPRISE_FN void AddRounds(Out out) const {
-    MatrixD<kTokens> d;
+    Sum d;
     d.Clear();
     uint32_t of_k = 0;  // parts of the tile that d has
     const bool whole_rounds = parts_ % kStreamWarps == 0;
@@ -361,12 +399,12 @@ class StreamLinear {
   }
   // Of one tile. False: there are no more.
   template <typename Out>
-  REPRISE_FN bool AddWholeRound(int place, uint32_t& of_k, MatrixD<kTokens>& d, Out& out) const {
+  REPRISE_FN bool AddWholeRound(int place, uint32_t& of_k, Sum& d, Out& out) const {
     const int first = place * kStreamWarps;
     const uint32_t tile = SumTile()[first];
     if (tile == kEnd) return false;
     out.Begin(tile);
-    MatrixD<kTokens> sums[kStreamWarps];
+    Sum sums[kStreamWarps];
     REPRISE_UNROLL
     for (int i = 0; i < kStreamWarps; ++i) LoadSum(first + i, sums[i]);
     FreeRound(place);
@@ -380,13 +418,13 @@ class StreamLinear {
   }
   // Tiles may end within it.
   template <typename Out>
-  REPRISE_FN bool AddRound(int place, uint32_t& of_k, MatrixD<kTokens>& d, Out& out) const {
+  REPRISE_FN bool AddRound(int place, uint32_t& of_k, Sum& d, Out& out) const {
     REPRISE_UNROLL_BY(1)
     for (int i = place * kStreamWarps; i < (place + 1) * kStreamWarps; ++i) {
       const uint32_t tile = SumTile()[i];
       if (tile == kEnd) return false;
       out.Begin(tile);
-      MatrixD<kTokens> sum;
+      Sum sum;
       LoadSum(i, sum);
       AddTo(d, sum, of_k == 0);
       if (++of_k < parts_) continue;
@@ -400,11 +438,11 @@ class StreamLinear {
     SyncWarp();
     if (Lane() == 0) BarrierArrive(Barrier(Barriers::kSumEmpty + place));
   }
-  REPRISE_FN static void AddTo(MatrixD<kTokens>& d, const MatrixD<kTokens>& sum, bool first) {
+  REPRISE_FN static void AddTo(Sum& d, const Sum& sum, bool first) {
     REPRISE_UNROLL
     for (int v = 0; v < kValues; ++v) d.v[v] = first ? sum.v[v] : d.v[v] + sum.v[v];
   }
-  REPRISE_FN void LoadSum(int sum, MatrixD<kTokens>& d) const {
+  REPRISE_FN void LoadSum(int sum, Sum& d) const {
     REPRISE_UNROLL
     for (int i = 0; i < kValues; i += 4) {
       const auto four = LoadShared<Vec<float, 4>>(SumAddress(sum, i / 4));
@@ -418,8 +456,8 @@ class StreamLinear {
    public:
     REPRISE_FN explicit StoreOut(const StreamLinear& linear) : linear_(linear) {}
     REPRISE_FN void Begin(uint32_t /*tile*/) const {}
-    REPRISE_FN void Put(uint32_t tile, const MatrixD<kTokens>& d) const {
-      StoreLinearTile<T, kLaneColumns<kTokens>, true>(
+    REPRISE_FN void Put(uint32_t tile, const Sum& d) const {
+      StoreLinearTile<T, kLaneColumns<kColumns>, true>(
           linear_.a_, static_cast<int64_t>(tile) * kPackedTileOutputs, linear_.rows_,
           [&](int h, int j) { return d.v[At(h, j)]; }, [](int j) { return MatrixColumn(j); });
     }
@@ -434,8 +472,8 @@ class StreamLinear {
     REPRISE_FN void Begin(uint32_t tile) {
       if (tile != tile_) Request(tile);
     }
-    REPRISE_FN void Put(uint32_t tile, const MatrixD<kTokens>& d) {
-      AddLinearTile<T, kLaneColumns<kTokens>>(
+    REPRISE_FN void Put(uint32_t tile, const Sum& d) {
+      AddLinearTile<T, kLaneColumns<kColumns>>(
           linear_.a_, static_cast<int64_t>(tile) * kPackedTileOutputs, linear_.rows_,
           [&](int h, int j) { return d.v[At(h, j)]; }, [](int j) { return MatrixColumn(j); },
           [&](int h, int j) { return held_[At(h, j)]; });
@@ -450,7 +488,7 @@ class StreamLinear {
     }
     REPRISE_FN void Request(uint32_t tile) {
       tile_ = tile;
-      LoadLinearTile<T, kLaneColumns<kTokens>>(
+      LoadLinearTile<T, kLaneColumns<kColumns>>(
           linear_.a_, static_cast<int64_t>(tile) * kPackedTileOutputs, linear_.rows_,
           [](int j) { return MatrixColumn(j); }, [&](int h, int j, T x) { held_[At(h, j)] = x; });
     }

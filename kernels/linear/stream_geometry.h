@@ -18,28 +18,41 @@ inline constexpr int kStreamThreads = (kStreamWarps + 2) * 32;
 
 // Tokens come for half of a part at a time.
 inline constexpr int kStreamSlotTiles = kPackedPartTiles / 2;
+// The tile of few tokens: what others need for theirs is room for weights here, so that more of
+// them are there when the tokens come.
+inline constexpr int kStreamFewTokens = 2;
+// Columns of a product, of which the last ones may have no token.
+constexpr int StreamColumns(int tokens) { return tokens <= 8 ? 8 : 16; }
+
 // A slot of the ring: half of a part; of weights of 8 and 4 bits, a whole one, since a request
 // takes its time. Every multiplying warp has StreamStages slots of its own; beside each are its
 // scales.
 constexpr int StreamWeightTiles(int weight_bits) {
   return weight_bits == 16 ? kStreamSlotTiles : kPackedPartTiles;
 }
-constexpr int StreamStages(int weight_bits) { return weight_bits == 4 ? 3 : 2; }
 constexpr uint32_t StreamSlotBytes(int weight_bits) {
   return static_cast<uint32_t>(StreamWeightTiles(weight_bits) * kPackedTileElements * weight_bits /
                                8);
 }
-// Of a slot, where a scale is of the fewest inputs.
-constexpr uint32_t StreamScaleBytes(int weight_bits) {
+constexpr int StreamStages(int tokens, int weight_bits) {
+  if (weight_bits == 16) return tokens <= kStreamFewTokens ? 3 : 2;
+  return weight_bits == 4 && tokens > 8 ? 3 : 2;
+}
+// Slots of every warp that are requested at once; the others before the kernel ahead has ended
+// follow one by one. What that kernel still reads would stand behind all of them
+// (docs/benchmarks/README.md).
+inline constexpr int kStreamFirstSlots = 1;
+// Of a slot. fine: a scale of 4 bits may be of as few inputs as kLeastScaleInputs.
+constexpr uint32_t StreamScaleBytes(int weight_bits, bool fine) {
   if (weight_bits == 16) return 0;
-  const int inputs = weight_bits == 4 ? kLeastScaleInputs : kScaleInputs;
+  const int inputs = fine ? kLeastScaleInputs : kScaleInputs;
   return static_cast<uint32_t>(StreamWeightTiles(weight_bits) * kPackedTileInputs / inputs *
                                kPackedTileOutputs * 4);
 }
 static_assert(kStreamSlotTiles * kPackedTileInputs % kScaleInputs == 0, "scales are of one slot");
 // Of weights of 16 bits.
 inline constexpr uint32_t kStreamSlotBytes = StreamSlotBytes(16);
-inline constexpr int kStreamStages = StreamStages(16);
+inline constexpr int kStreamStages = StreamStages(8, 16);
 inline constexpr int kStreamSlots = kStreamWarps * kStreamStages;
 // Tiles that were taken and not yet read by all warps that multiply.
 inline constexpr int kStreamTold = 2;
@@ -47,7 +60,7 @@ inline constexpr int kStreamTold = 2;
 inline constexpr int kStreamSumRounds = 2;
 inline constexpr int kStreamSums = kStreamSumRounds * kStreamWarps;
 constexpr uint32_t StreamSumBytes(int tokens) {
-  return static_cast<uint32_t>(kPackedTileOutputs * tokens) * 4;
+  return static_cast<uint32_t>(kPackedTileOutputs * StreamColumns(tokens)) * 4;
 }
 
 // The tokens of a slot's inputs, and of how many slots a multiplying warp has them on their way: a
@@ -63,9 +76,10 @@ constexpr bool StreamHoldsTokens(int tokens, int weight_bits) {
   return tokens <= 8 || weight_bits == 16;
 }
 
-// The kernels that norm their input, and add to their output: those of so many tokens. A norm is of
-// inputs of which every warp that multiplies has one part of K, and no other.
+// The kernels that norm their input, and add to their output: those of up to so many tokens. A norm
+// is of inputs of which every warp that multiplies has one part of K, and no other.
 inline constexpr int kStreamNormTokens = 8;
+constexpr bool StreamTakesResidual(int tokens) { return tokens <= kStreamNormTokens; }
 // Rows of which a norm there is worth it: every block does it for itself, and from some rows on
 // that takes longer than a kernel that does it once (docs/benchmarks/README.md).
 constexpr int StreamNormRows(int weight_bits) { return weight_bits == 4 ? 8 : 4; }
@@ -79,9 +93,9 @@ struct StreamSharedLayout {
   uint32_t ring = 0;          // [kStreamWarps, StreamStages] slots
   uint32_t scales = 0;        // the same, of StreamScaleBytes
   uint32_t tokens = 0;        // [kStreamWarps, StreamTokenSlots] of tiles [tokens, 64], swizzled
-  uint32_t norm_weights = 0;  // [kStreamWarps, StreamTokenSlots, kStreamSlotTiles * 64] T
   uint32_t norm_sums = 0;     // [kStreamNormTokens, kStreamWarps] floats
   uint32_t sums = 0;          // [kStreamSums] of StreamSumBytes
+  uint32_t norm_weights = 0;  // [StreamTokenSlots, kStreamWarps, kStreamSlotTiles * 64] T
   uint32_t told_tile = 0;     // [kStreamTold] words
   uint32_t sum_tile = 0;      // [kStreamSums] words
   uint32_t barriers = 0;      // StreamBarriers
@@ -89,48 +103,45 @@ struct StreamSharedLayout {
 };
 
 // Barriers in shared memory, in this order.
-template <int kWeightBits>
+template <int kStages>
 struct StreamBarriers {
-  static constexpr int kSlots = kStreamWarps * StreamStages(kWeightBits);
-  static constexpr int kFull = 0;                       // [kSlots] weights are there
-  static constexpr int kTold = kFull + kSlots;          // [kStreamTold] a tile was taken
-  static constexpr int kRead = kTold + kStreamTold;     // [kStreamTold] all warps have read which
+  static constexpr int kSlots = kStreamWarps * kStages;
+  static constexpr int kFirst = 0;                   // [kSlots] the slot's first weights are there
+  static constexpr int kFull = kFirst + kSlots;      // [kSlots] later ones are
+  static constexpr int kTold = kFull + kSlots;       // [kStreamTold] a tile was taken
+  static constexpr int kRead = kTold + kStreamTold;  // [kStreamTold] all warps have read which
   static constexpr int kSumFull = kRead + kStreamTold;  // [kStreamSumRounds] sums are there
   static constexpr int kSumEmpty = kSumFull + kStreamSumRounds;
   static constexpr int kNormed = kSumEmpty + kStreamSumRounds;  // sums of squares are there
   static constexpr int kCount = kNormed + 1;
 };
 
-constexpr StreamSharedLayout StreamLayout(int tokens, int weight_bits) {
+constexpr StreamSharedLayout StreamLayout(int tokens, int weight_bits, bool fine) {
   StreamSharedLayout l;
-  const auto slots = static_cast<uint32_t>(kStreamWarps * StreamStages(weight_bits));
-  const int barriers = weight_bits == 4   ? StreamBarriers<4>::kCount
-                       : weight_bits == 8 ? StreamBarriers<8>::kCount
-                                          : StreamBarriers<16>::kCount;
+  const int stages = StreamStages(tokens, weight_bits);
+  const auto slots = static_cast<uint32_t>(kStreamWarps * stages);
+  const int barriers = StreamBarriers<0>::kCount + 2 * kStreamWarps * stages;
   l.scales = l.ring + slots * StreamSlotBytes(weight_bits);
-  l.tokens = l.scales + slots * StreamScaleBytes(weight_bits);
+  l.tokens = l.scales + slots * StreamScaleBytes(weight_bits, fine);
   const auto token_slots = static_cast<uint32_t>(kStreamWarps * StreamTokenSlots(tokens));
-  const bool norms = tokens == kStreamNormTokens;
-  l.norm_weights = l.tokens + token_slots * StreamTokenSlotBytes(tokens);
-  l.norm_sums = l.norm_weights + (norms ? token_slots * StreamTokenSlotBytes(1) : 0);
-  l.sums = l.norm_sums + (norms ? kStreamNormTokens * kStreamWarps * 4 : 0);
+  l.norm_sums = l.tokens + token_slots * StreamTokenSlotBytes(tokens);
+  l.sums = l.norm_sums + (StreamTakesResidual(tokens) ? kStreamNormTokens * kStreamWarps * 4 : 0);
+  // Of a warp they lie where its sums of the first rounds go, which come when it has read them.
+  l.norm_weights = l.sums;
   l.told_tile = l.sums + kStreamSums * StreamSumBytes(tokens);
   l.sum_tile = l.told_tile + kStreamTold * 4;
   l.barriers = l.sum_tile + kStreamSums * 4;
   l.bytes = l.barriers + static_cast<uint32_t>(barriers) * 8;
   return l;
 }
-static_assert(StreamLayout(8, 16).barriers % 8 == 0 && StreamLayout(8, 8).barriers % 8 == 0);
-static_assert(StreamLayout(8, 4).barriers % 8 == 0);
-static_assert(StreamLayout(16, 8).barriers % 8 == 0 && StreamLayout(16, 4).barriers % 8 == 0);
-static_assert(StreamLayout(8, 8).tokens % 1024 == 0, "tiles of tokens are swizzled");
-static_assert(StreamLayout(8, 4).tokens % 1024 == 0);
+static_assert(StreamSumBytes(kStreamNormTokens) == StreamTokenSlotBytes(1));
+static_assert(StreamTokenSlots(kStreamNormTokens) <= kStreamSumRounds);
 
 // Whether a device has a kernel for so many tokens.
-template <int kWeightBits>
+template <int kWeightBits, bool kFine = false>
 constexpr bool HasStreamTileOf(const DeviceTraits& traits, int tokens) {
   return traits.bulk_copy &&
-         static_cast<int>(StreamLayout(tokens, kWeightBits).bytes) <= traits.shared_bytes;
+         static_cast<int>(StreamLayout(tokens, kWeightBits, kFine).bytes) <= traits.shared_bytes;
 }
 constexpr bool HasStreamTile(const DeviceTraits& traits, int tokens) {
   return HasStreamTileOf<16>(traits, tokens);
@@ -140,6 +151,9 @@ constexpr bool HasFp8StreamTile(const DeviceTraits& traits, int tokens) {
 }
 constexpr bool HasInt4StreamTile(const DeviceTraits& traits, int tokens) {
   return HasStreamTileOf<4>(traits, tokens);
+}
+constexpr bool HasFineInt4StreamTile(const DeviceTraits& traits, int tokens) {
+  return HasStreamTileOf<4, true>(traits, tokens);
 }
 
 }  // namespace reprise::kernels

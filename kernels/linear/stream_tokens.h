@@ -15,7 +15,8 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-template <typename T, int kTokens, int kWeightBits>
+// kTokens, kFine: those of StreamLinear.
+template <typename T, int kTokens, int kWeightBits, bool kFine>
 class StreamTokens {
  public:
   static constexpr int kHalves = kPackedPartTiles / kStreamSlotTiles;  // of a part
@@ -25,7 +26,8 @@ class StreamTokens {
   static_assert(kSlots <= kHalves);
   // Whether registers have room for the tokens of a part; else for those of a half.
   static constexpr bool kHoldsPart = StreamHoldsTokens(kTokens, kWeightBits);
-  using Fragments = MatrixB<kTokens>[kHoldsPart ? kSteps : kSteps / kHalves];
+  static constexpr int kColumns = StreamColumns(kTokens);
+  using Fragments = MatrixB<kColumns>[kHoldsPart ? kSteps : kSteps / kHalves];
 
   // parts: of K. shared: of the block.
   REPRISE_FN StreamTokens(const LinearArgs& a, int rows, uint32_t parts, unsigned char* shared)
@@ -53,7 +55,7 @@ class StreamTokens {
   REPRISE_FN void Begin(uint64_t* norm_barrier) const {
     REPRISE_UNROLL
     for (int s = 0; s < kSlots; ++s) {
-      if (kNorms && (rows_ <= kFewRows || Norms())) {
+      if (kNorms && (kTokens <= kFewRows || rows_ <= kFewRows || Norms())) {
         RequestPacks(first_, s);
       } else {
         Request(first_, s);
@@ -71,13 +73,13 @@ class StreamTokens {
     const TileReader<kRowChunks> reader;
     REPRISE_UNROLL
     for (int t = 0; t < kStreamSlotTiles; ++t) {
-      MatrixB<kTokens>* const of_tile = Half(x, of_part) + t * kTileSteps;
+      MatrixB<kColumns>* const of_tile = Half(x, of_part) + t * kTileSteps;
       REPRISE_UNROLL
       for (int i = 0; i < kTileSteps; i += kStepsAtOnce) {
         if constexpr (kStepsAtOnce == 2) {
-          reader.TwoB(Stage(of_part), t * kTokens, i, of_tile[i], of_tile[i + 1]);
+          reader.template TwoB<kTokens>(Stage(of_part), t * kTokens, i, of_tile[i], of_tile[i + 1]);
         } else {
-          of_tile[i] = reader.template B<kTokens>(Stage(of_part), t * kTokens, i);
+          of_tile[i] = reader.template B<kColumns>(Stage(of_part), t * kTokens, i);
         }
       }
     }
@@ -102,17 +104,17 @@ class StreamTokens {
   }
 
  private:
-  static constexpr StreamSharedLayout kLayout = StreamLayout(kTokens, kWeightBits);
+  static constexpr StreamSharedLayout kLayout = StreamLayout(kTokens, kWeightBits, kFine);
   static constexpr int kRowChunks = kPackedTileInputs / kPackedChunk;  // of 16 bytes, of a tile
-  static constexpr int kStepsAtOnce = kTokens == 8 ? 2 : 1;            // that one load reads
+  static constexpr int kStepsAtOnce = kColumns == 8 ? 2 : 1;           // that one load reads
   static constexpr int kPack = kPackedChunk;
   using Pack = Vec<T, kPack>;
   // Up to kFewRows rows are copied whole by all lanes, a copy for each, and normed one at a time;
   // more in groups of kRowsAtOnce, whose last rows may be dead, and are zero.
   static constexpr int kFewRows = 2, kRowsAtOnce = 4;
-  static_assert(kTokens % kRowsAtOnce == 0);
+  static_assert(kTokens <= kFewRows || kTokens % kRowsAtOnce == 0);
   // A part is what a warp of RmsNorm's kernel has.
-  static constexpr bool kNorms = kTokens == kStreamNormTokens;
+  static constexpr bool kNorms = StreamTakesResidual(kTokens);
   static_assert(kPackedPartK == kNormPacksPerThread * kWarpSize * kPack);
   static_assert(!kNorms || (kSlots == kHalves && kHalves == kNormPacksPerThread));
 
@@ -133,7 +135,7 @@ class StreamTokens {
     const bool whole = k0 + kStreamSlotTiles * kPackedTileInputs <= a_.in_features;
     const T* const x = static_cast<const T*>(a_.x);
     REPRISE_UNROLL
-    for (int i = 0; i < kTokens / kRowsAtOnce; ++i) {
+    for (int i = 0; i < (kTokens + kRowsAtOnce - 1) / kRowsAtOnce; ++i) {
       const int r = i * kRowsAtOnce + row;
       if (r >= rows_) continue;
       const T* const from = x + static_cast<int64_t>(r) * a_.in_features + k;
@@ -167,7 +169,8 @@ class StreamTokens {
   }
   REPRISE_FN uint32_t NormWeight(int of_part) const {
     return SharedAddress(shared_ + kLayout.norm_weights) +
-           static_cast<uint32_t>((Warp() * kSlots + of_part % kSlots) * kWarpSize + Lane()) * 16;
+           static_cast<uint32_t>((of_part % kSlots * kStreamWarps + Warp()) * kWarpSize + Lane()) *
+               16;
   }
   REPRISE_FN int InputOf(uint32_t part_of_k, int of_part) const {
     return static_cast<int>(part_of_k) * kPackedPartK +
@@ -198,7 +201,7 @@ class StreamTokens {
   // in the lane of their number.
   REPRISE_FN void NormPart(uint64_t* barrier) const {
     CopyAsyncWait<0>();
-    if (rows_ <= kFewRows) {
+    if (kTokens <= kFewRows || rows_ <= kFewRows) {
       SumRows<1>();
     } else {
       SumRows<kRowsAtOnce>();
@@ -216,7 +219,7 @@ class StreamTokens {
     Vec<Pack, kHalves> weight;
     REPRISE_UNROLL
     for (int s = 0; s < kHalves; ++s) weight.v[s] = LoadShared<Pack>(NormWeight(s));
-    if (rows_ <= kFewRows) {
+    if (kTokens <= kFewRows || rows_ <= kFewRows) {
       NormRows<1>(scale, weight);
     } else {
       NormRows<kRowsAtOnce>(scale, weight);

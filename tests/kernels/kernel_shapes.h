@@ -68,7 +68,7 @@ inline size_t LinearPackedBytes(const kernels::DeviceTraits& traits,
 }
 inline size_t LinearStreamBytes(const kernels::DeviceTraits&,
                                 const kernels::KernelInstance& instance) {
-  return kernels::StreamLayout(instance.tile, kernels::BitsOf(instance.weight)).bytes;
+  return kernels::StreamLayoutOf(instance).bytes;
 }
 inline size_t LinearGroupBytes(const kernels::DeviceTraits& traits,
                                const kernels::KernelInstance& instance) {

@@ -44,10 +44,11 @@ class LinearClusterTest : public LinearFixture {
       linear.x = x + size_t{first} * static_cast<size_t>(linear.in_features) * 2;
       linear.out = memory.Poisoned(size_t{16} * static_cast<size_t>(linear.out_features) * 4);
       linear.num_rows = memory.Constant(std::vector<uint32_t>{16});
-      EXPECT_OK(stream().Launch(
-          few.kernel,
-          {.grid_x = 3, .block = few.threads, .shared_bytes = kernels::StreamLayout(16, 16).bytes},
-          linear));
+      EXPECT_OK(stream().Launch(few.kernel,
+                                {.grid_x = 3,
+                                 .block = few.threads,
+                                 .shared_bytes = kernels::StreamLayoutOf(*few.instance).bytes},
+                                linear));
       memory.Check();
       const std::vector<std::byte> of_these = memory.ReadBytes(linear.out);
       bytes.insert(bytes.end(), of_these.begin(), of_these.end());

@@ -182,10 +182,11 @@ TEST_P(LinearFp8Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
     GuardedMemory memory(device(), stream());
     const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
     const LinearArgs linear = WithWeights(call.weights, call.args);
-    ASSERT_OK(stream().Launch(
-        few->kernel,
-        {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(8, 8).bytes},
-        linear));
+    ASSERT_OK(stream().Launch(few->kernel,
+                              {.grid_x = 3,
+                               .block = few->threads,
+                               .shared_bytes = kernels::StreamLayoutOf(*few->instance).bytes},
+                              linear));
     memory.Check();
     ExpectEveryGroupShapeHasTheBits(device(), stream(), kernels(), memory, kernels::kLinearGroupFp8,
                                     WeightFormat::kE4m3, linear, c.max_rows,
@@ -200,13 +201,12 @@ TEST_P(LinearFp8Test, EveryGridOfLinearStreamHasTheSameBits) {
   if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStreamFp8, 8) == nullptr)
     GTEST_SKIP() << "needs bulk copies, and 16 bits";
   for (const int32_t in_features : {512, 1288, 4096}) {
-    for (const uint32_t rows : {7u, 13u}) {
+    for (const uint32_t rows : {2u, 7u, 13u}) {
       const LinearCase c{"", in_features, 232, rows, rows, true, 0.5f, true};
       const Input in(c, dtype());
       GuardedMemory memory(device(), stream());
       const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
-      ExpectEveryGridHasTheBits(stream(), memory,
-                                kernels().Get(kernels::kLinearStreamFp8, rows > 8 ? 16 : 8),
+      ExpectEveryGridHasTheBits(stream(), memory, kernels(), kernels::kLinearStreamFp8, rows,
                                 WithWeights(call.weights, call.args), size_t{rows} * 232 * 4);
     }
   }

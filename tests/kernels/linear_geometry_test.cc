@@ -290,10 +290,17 @@ TEST(LinearGeometry, SharedMemoryHoldsWhatItMust) {
                 static_cast<uint32_t>(traits.shared_bytes));
     }
   }
-  for (const StreamSharedLayout& layout :
-       {StreamLayout(8, 16), StreamLayout(16, 16), StreamLayout(8, 8), StreamLayout(16, 8),
-        StreamLayout(8, 4), StreamLayout(16, 4)})
-    EXPECT_LE(layout.bytes, static_cast<uint32_t>(traits.shared_bytes));
+  for (const int tokens : {kStreamFewTokens, 8, 16}) {
+    for (const int bits : {16, 8, 4}) {
+      for (const bool fine : {false, true}) {
+        const StreamSharedLayout layout = StreamLayout(tokens, bits, fine);
+        EXPECT_LE(layout.bytes, static_cast<uint32_t>(traits.shared_bytes));
+        // Where tiles are swizzled, and where barriers may lie.
+        EXPECT_EQ(layout.tokens % 1024, 0u);
+        EXPECT_EQ(layout.barriers % 8, 0u);
+      }
+    }
+  }
 }
 
 }  // namespace

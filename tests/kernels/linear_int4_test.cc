@@ -199,19 +199,21 @@ TEST_P(LinearInt4Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
                                                           : kernels::kLinearStreamFineInt4,
                        8);
     ASSERT_NE(few, nullptr);
-    ASSERT_OK(stream().Launch(
-        few->kernel,
-        {.grid_x = 3, .block = few->threads, .shared_bytes = kernels::StreamLayout(8, 4).bytes},
-        linear));
+    ASSERT_OK(stream().Launch(few->kernel,
+                              {.grid_x = 3,
+                               .block = few->threads,
+                               .shared_bytes = kernels::StreamLayoutOf(*few->instance).bytes},
+                              linear));
     memory.Check();
     const std::vector<std::byte> expected = memory.ReadBytes(linear.out);
     LinearArgs of_more = linear;
     of_more.out = memory.Poisoned(expected.size());
     const kernels::LoadedKernel& more = kernels().Get(*few->instance->family, 16);
-    ASSERT_OK(stream().Launch(
-        more.kernel,
-        {.grid_x = 3, .block = more.threads, .shared_bytes = kernels::StreamLayout(16, 4).bytes},
-        of_more));
+    ASSERT_OK(stream().Launch(more.kernel,
+                              {.grid_x = 3,
+                               .block = more.threads,
+                               .shared_bytes = kernels::StreamLayoutOf(*more.instance).bytes},
+                              of_more));
     memory.Check();
     EXPECT_EQ(memory.ReadBytes(of_more.out), expected);
     ExpectEveryGroupShapeHasTheBits(device(), stream(), kernels(), memory,
@@ -229,18 +231,17 @@ TEST_P(LinearInt4Test, EveryGridOfLinearStreamHasTheSameBits) {
   // Scales of 32, 64 and 128 inputs, by the outputs.
   for (const int32_t in_features : {512, 1288, 4096}) {
     for (const int32_t out_features : {232, 233, 234}) {
-      // Of 16 tokens too, where tokens are read again for every part.
-      const uint32_t rows = in_features == 1288 ? 13 : 7;
+      // Of 16 tokens too, where tokens are read again for every part, and of few.
+      const uint32_t rows = in_features == 4096 ? 2 : in_features == 1288 ? 13 : 7;
       const LinearCase c{"", in_features, out_features, rows, rows, true, 0.5f, true};
       const Input in(c, dtype());
       GuardedMemory memory(device(), stream());
       const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
       const bool fine = in.inputs != kernels::kScaleInputs;
-      ExpectEveryGridHasTheBits(
-          stream(), memory,
-          kernels().Get(fine ? kernels::kLinearStreamFineInt4 : kernels::kLinearStreamInt4,
-                        rows > 8 ? 16 : 8),
-          WithWeights(call.weights, call.args), rows * static_cast<size_t>(out_features) * 4);
+      ExpectEveryGridHasTheBits(stream(), memory, kernels(),
+                                fine ? kernels::kLinearStreamFineInt4 : kernels::kLinearStreamInt4,
+                                rows, WithWeights(call.weights, call.args),
+                                rows * static_cast<size_t>(out_features) * 4);
     }
   }
 }

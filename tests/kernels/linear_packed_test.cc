@@ -48,10 +48,11 @@ class LinearPackedTest : public LinearFixture {
   // The output's bytes, by linear_stream.
   std::vector<std::byte> StreamBytes(GuardedMemory& memory, const LinearArgs& linear) {
     const kernels::LoadedKernel& few = kernels().Get(kernels::kLinearStream, 16);
-    EXPECT_OK(stream().Launch(
-        few.kernel,
-        {.grid_x = 3, .block = few.threads, .shared_bytes = kernels::StreamLayout(16, 16).bytes},
-        linear));
+    EXPECT_OK(stream().Launch(few.kernel,
+                              {.grid_x = 3,
+                               .block = few.threads,
+                               .shared_bytes = kernels::StreamLayoutOf(*few.instance).bytes},
+                              linear));
     memory.Check();
     return memory.ReadBytes(linear.out);
   }
@@ -225,14 +226,13 @@ TEST_P(LinearPackedTest, EveryGridOfLinearStreamHasTheSameBits) {
   REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
   if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStream, 8) == nullptr)
     GTEST_SKIP() << "needs bulk copies, and 16 bits";
-  for (const int tokens : {8, 16}) {
+  for (const uint32_t rows : {2u, 7u, 15u}) {
     for (const int32_t in_features : {512, 1288, 4096}) {
-      const auto rows = static_cast<uint32_t>(tokens - 1);
       const LinearCase c{"", in_features, 232, rows, rows, true, 0.5f, true};
       const LinearInput in(c, dtype());
       GuardedMemory memory(device(), stream());
       const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
-      ExpectEveryGridHasTheBits(stream(), memory, kernels().Get(kernels::kLinearStream, tokens),
+      ExpectEveryGridHasTheBits(stream(), memory, kernels(), kernels::kLinearStream, rows,
                                 WithWeights(call.weights, call.args), size_t{rows} * 232 * 4);
     }
   }
@@ -244,19 +244,22 @@ TEST_P(LinearPackedTest, EveryGridHasTheSameBitsWithNormAndSum) {
   if (dtype() == DType::kF32 || kernels().Find(kernels::kLinearStream, 8) == nullptr)
     GTEST_SKIP() << "needs bulk copies, and 16 bits";
   for (const int32_t in_features : {512, 2008, 4096}) {
-    const LinearCase c{"", in_features, 232, 7, 7, true, 0.5f};
-    const LinearInput in(c, dtype());
-    GuardedMemory memory(device(), stream());
-    const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
-    Random random(static_cast<uint64_t>(in_features));
-    LinearArgs linear = WithWeights(call.weights, call.args);
-    linear.norm_weight =
-        memory.ConstantTensor(dtype(), random.Tensor(dtype(), static_cast<size_t>(in_features)));
-    linear.norm_eps = 1e-5f;
-    linear.adds_to_out = 1;
-    const std::vector<std::byte> held = Encode(dtype(), random.Tensor(dtype(), size_t{7} * 232));
-    ExpectEveryGridHasTheBits(stream(), memory, kernels().Get(kernels::kLinearStream, 8), linear,
-                              held.size(), held);
+    for (const uint32_t rows : {1u, 7u}) {
+      const LinearCase c{"", in_features, 232, rows, rows, true, 0.5f};
+      const LinearInput in(c, dtype());
+      GuardedMemory memory(device(), stream());
+      const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
+      Random random(static_cast<uint64_t>(in_features));
+      LinearArgs linear = WithWeights(call.weights, call.args);
+      linear.norm_weight =
+          memory.ConstantTensor(dtype(), random.Tensor(dtype(), static_cast<size_t>(in_features)));
+      linear.norm_eps = 1e-5f;
+      linear.adds_to_out = 1;
+      const std::vector<std::byte> held =
+          Encode(dtype(), random.Tensor(dtype(), rows * size_t{232}));
+      ExpectEveryGridHasTheBits(stream(), memory, kernels(), kernels::kLinearStream, rows, linear,
+                                held.size(), held);
+    }
   }
 }
 

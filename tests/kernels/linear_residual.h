@@ -26,16 +26,18 @@ namespace reprise::testing {
 // Outputs: so many tiles that blocks take some from the counter, on a device of up to 150
 // multiprocessors in the last case alone, and half a tile. Dead rows are NaN where they are read.
 inline constexpr kernels::LinearCase kLinearResidualCases[] = {
-    {"one row", 512, 40, 1, 4},
+    {"one row", 512, 40, 1, 2},
     {"a part that is cut, no rows", 72, 168, 0, 4, true},
     {"a part that is cut", 72, 168, 4, 4, true, 0.5f},
     {"a part that is cut, eight rows", 72, 168, 8, 8, true, 0.5f},
     {"two parts", 792, 48, 2, 4},
+    {"two parts, few rows", 792, 48, 2, 2},
     {"two parts, more rows", 792, 48, 5, 5},
     {"four parts", 2008, 56, 4, 4},
     {"three parts", 1536, 232, 2, 3},
     {"five parts", 2312, 40, 7, 8, true},
     {"eight parts", 4096, 48, 3, 4},
+    {"eight parts, few rows", 4096, 168, 2, 2},
     {"eight parts, more rows", 4096, 48, 6, 8},
     {"more tiles", 72, 4808, 3, 4},
 };

@@ -429,7 +429,8 @@ struct EvenBatch {
 TEST(PlanEvenness, EqualRowsComeOutEven) {
   constexpr EvenBatch kBatches[] = {
       {1, 1, 8, 1},       {1, 1024, 32, 1},   {8, 128, 64, 1},     // a leaf each
-      {8, 512, 64, 2},    {20, 512, 160, 2},                       // short rows, whole
+      {8, 512, 128, 1},   {16, 512, 256, 1},                       // short rows, a leaf each
+      {20, 512, 160, 2},  {16, 128, 128, 1},                       // and whole
       {32, 1024, 256, 4}, {31, 1024, 248, 4}, {33, 1024, 264, 4},  // whole rows
       {8, 4096, 256, 4},  {16, 1024, 256, 2}, {40, 1024, 256, 5},  // parts of rows
       {1, 4096, 128, 1},  {30, 1024, 264, 0}, {39, 1024, 264, 0}};

@@ -26,6 +26,7 @@ inline constexpr LinearCase kLinearCases[] = {
     {"one_row", 64, 64, 1, 1},
     {"one_row_odd", 77, 45, 1, 1, true},
     {"two_rows", 128, 96, 2, 2},
+    {"one_row_of_three_parts", 1288, 72, 1, 2, true},
     {"three_rows_odd", 131, 33, 3, 3, true},
     {"seven_rows", 192, 160, 7, 7, false, 0.25f},
     {"eight_rows", 256, 128, 8, 8, true, 1.0f, true},
