@@ -349,7 +349,10 @@ uint32_t SharesTaking(const kernels::AttentionPlanRule& rule,
   const uint64_t shares = rule.num_shares;
   if (rows == 0) return rule.num_shares;
   if (leaves <= shares / 4) return rule.num_shares / 4;
-  if (rows <= shares && all_short) return static_cast<uint32_t>(rows);
+  if (rows <= shares && all_short) {
+    const bool block_for_each_leaf = rows < leaves && leaves <= shares;
+    return block_for_each_leaf ? rule.num_shares : static_cast<uint32_t>(rows);
+  }
   for (uint64_t parts = 1; parts <= 128 && parts * rows <= leaves; parts *= 2) {
     // So many parts each; the fewest that all can be dealt with.
     uint64_t each = 1;
