@@ -197,7 +197,7 @@ struct DealtTotals {
   uint32_t rows, long_rows, leaves;  // long: of more than kWholeRowTokens
 };
 
-// Rows of no more tokens than this take no more time than putting their parts together.
+// Rows of no more tokens than this, alone, take less time than putting their parts together.
 inline constexpr uint32_t kWholeRowTokens = 512;
 REPRISE_FN bool IsLong(const DecodeRow& r) {
   return r.kv_end - (r.origin + r.first_leaf * r.leaf_tokens) > kWholeRowTokens;
@@ -207,9 +207,10 @@ REPRISE_FN bool IsLong(const DecodeRow& r) {
 // time: its parts go to memory and are put together there. So the deal is made to come out even:
 //   few leaves     no more than a quarter of the grid: the first quarter of it, where every leaf
 //                  has a block, which was faster than the same leaves all over the grid;
-//   short rows     all of them are, and no more than blocks: every row and KV head has a block, or
-//                  every leaf where there are blocks for all. Alone that takes longer, in a step it
-//                  does not: KV comes while weights do, and to more multiprocessors at once;
+//   short rows     all of them are, and no more than blocks: all blocks where leaves are no more
+//                  than blocks, else one for every row and KV head. Alone all take longer, in a
+//                  step they do not: KV comes while weights do, and to more multiprocessors at
+//                  once;
 //   otherwise      the largest part of a row (the whole, a half, a quarter and so on) that goes
 //                  evenly into at least 15/16 of the blocks, as if all rows had as many leaves; all
 //                  blocks where there is none.

@@ -11,7 +11,7 @@
 
 namespace reprise::kernels {
 
-// A warpgroup multiplies, one sums, and a warp of the third brings stages.
+// A warpgroup multiplies, one sums, and the third brings stages, by one thread or two.
 inline constexpr int kLinearClusterThreads = 3 * 128;
 inline constexpr int kLinearClusterMultiplyRegisters = 216;
 inline constexpr int kLinearClusterLoadRegisters = 72;

@@ -13,7 +13,7 @@
 
 namespace reprise::kernels {
 
-// Two warpgroups multiply; a warp of the third brings stages.
+// Two warpgroups multiply; the third brings stages, by one thread or two.
 inline constexpr int kLinearGroupWarps = 8;
 inline constexpr int kLinearGroupThreads = (kLinearGroupWarps + 4) * 32;
 // Registers of their threads: those who multiply hold the sum of a part and that of all.
@@ -46,8 +46,9 @@ constexpr int LinearGroupMinStages(int tokens, int weight_bits) {
   return tokens <= 64 || weight_bits == 16 ? 4 : 3;
 }
 inline constexpr int kLinearGroupMaxStages = 16;
-// Of the first weights of a block, what is asked for before any have come where they are paced; see
-// kStreamFirstSlots. With more tokens, or narrower weights, that gained nothing.
+// Whether a block's first weights come one stage after the other, and how many of them are asked
+// for before any are there: as kStreamFirstSlots. Where it is false that gained nothing. tokens: of
+// a tile.
 inline constexpr uint32_t kLinearGroupFirstBytes = 64 * 1024;
 constexpr bool LinearGroupPaces(int tokens, int weight_bits) {
   return tokens <= (weight_bits == 16 ? 32 : 16);
@@ -84,7 +85,7 @@ constexpr uint32_t LinearGroupStageBytes(int tokens, int span, int chunks, int w
 static_assert(LinearGroupStageBytes(16, 1, 1, 16) % 1024 == 0);
 static_assert(LinearGroupStageBytes(16, 1, 1, 8) % 1024 == 0);
 static_assert(LinearGroupStageBytes(16, 1, 2, 4) % 1024 == 0);
-// Behind the stages: barriers, full and empty of each.
+// Behind the stages: barriers, full, empty and first of each.
 inline constexpr uint32_t kLinearGroupBarrierBytes = 3 * kLinearGroupMaxStages * 8;
 // Of narrower weights more barriers, and the sums of a span's tiles on their way from part to
 // part.

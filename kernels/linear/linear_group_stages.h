@@ -2,7 +2,8 @@
 // The stages of linear's kernels on products of warpgroups, thread style: shared memory that one
 // thread fills, as far ahead as there is room, by copies of whole tiles: weights in one, with the
 // scales of 4-bit elements in another, the first of them before the kernel ahead of this one has
-// ended, and tokens in one, or two for a chunk.
+// ended, and tokens in one, or two for a chunk. Where the first weights are paced, a second thread
+// asks for them.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_GROUP_STAGES_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_GROUP_STAGES_H_
 
@@ -88,8 +89,8 @@ class GroupStages {
   REPRISE_FN static int FirstPart() { return BlockX() % kBlocks; }
 
   // Barriers, and zeros where products read what no copy brings. By all threads, before a barrier
-  // of the block. loads: of one thread, which asks for the first weights.
-  // warps: that release a stage.
+  // of the block. loads: of one thread, which asks for the first weights. warps: that release a
+  // stage.
   REPRISE_FN void BeginStages(bool loads, int threads, int warps) const {
     if (loads) {
       for (uint32_t s = 0; s < stages_; ++s) {

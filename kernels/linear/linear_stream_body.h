@@ -3,15 +3,16 @@
 // and nothing else should. Eight warps multiply, each out of slots of its own, into which it
 // requests weights by bulk copies as soon as it has multiplied what was there, and with its tokens
 // in registers; one warp adds the sums of parts in order and stores; one takes tiles. The first
-// weights are requested before the kernel ahead of this one has ended. No barrier is the block's:
-// a warp that multiplies waits for its weights, for room for its sums, and, where it is two tiles
-// ahead of the slowest, for the word which tile comes next.
+// weights are requested before the kernel ahead of this one has ended: a slot of every warp at
+// once, and by the warp that adds, as long as it has nothing to add, another when one is there. No
+// barrier is the block's: a warp that multiplies waits for its weights, for room for its sums, and,
+// where it is two tiles ahead of the slowest, for the word which tile comes next.
 //
 // Of up to 8 tokens it can norm what it reads (stream_tokens.h), and add to what it stores.
 //
-// A block takes whole tiles of 16 outputs. Its first two are its own; where there are more, it
-// takes them from a counter, so that blocks end together whatever the memory does. Who takes a tile
-// changes no bits.
+// A block takes whole tiles of 16 outputs. Its first two or three are its own; where there are
+// more, it takes them from a counter, so that blocks end together whatever the memory does. Who
+// takes a tile changes no bits.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_STREAM_BODY_H_
 
@@ -78,7 +79,7 @@ class StreamLinear {
   static constexpr int kSlotHalves = kHalves / kPartSlots;
   // Parts of a warp that are on their way, the last of them maybe not yet whole.
   static constexpr int kAhead = (kStages + kPartSlots - 1) / kPartSlots;
-  // Tiles that no other block can take.
+  // Tiles that no other block can take: those that a warp may ask for before it is known who does.
   static constexpr uint32_t kOwnTiles = kAhead > 2 ? kAhead : 2;
   static constexpr uint32_t kEnd = 0xffffffffu;  // in place of a tile
 
@@ -184,9 +185,9 @@ class StreamLinear {
   struct Parts {
     Cursor cursor;
     Part ahead[kAhead];
-    bool own[kAhead];  // was requested before the wait for the kernel ahead
+    bool own[kAhead];  // is requested before the kernel ahead has ended
   };
-  // Its slots are the warp's alone.
+  // What its slots hold first: kStreamFirstSlots of them. PaceOwnParts does the rest.
   REPRISE_FN void RequestOwnParts(Parts& parts) const {
     const int slots = Warp() * kStages;
     if (Products::kInt4 && input_tiles_ % kPackedPartTiles != 0) ClearSlots(slots);
@@ -203,11 +204,11 @@ class StreamLinear {
       parts.own[i] = IsOwn(parts.cursor);
       if (!parts.own[i]) continue;
       parts.ahead[i] = NextPart(parts.cursor);
-      RequestPart<0, kStreamFirstSlots>(parts.ahead[i], slots, i);
+      RequestPart<kStreamFirstSlots>(parts.ahead[i], slots, i);
     }
   }
-  // The rest of what RequestOwnParts leaves on its way, by lanes of another warp, each for a warp
-  // that multiplies: a slot at a time, when the one before it is there.
+  // Requests the slots of own parts that RequestOwnParts left. By one warp, a lane for each warp
+  // that multiplies: the next slot when the one before it is there.
   REPRISE_FN void PaceOwnParts() const {
     if (Lane() < kStreamWarps) {
       const int slots = Lane() * kStages;
@@ -231,14 +232,14 @@ class StreamLinear {
     FenceBulkCopies();
     SyncWarp();
   }
-  // Of the part of number i that comes to the warp's slots, the slots from kFrom up to kUpTo.
-  template <int kFrom, int kUpTo>
+  // Of the part of number i that comes to the warp's slots, what lies in the first kUpTo of them.
+  template <int kUpTo>
   REPRISE_FN void RequestPart(const Part& part, int slots, int i) const {
     if (part.tile == kEnd || Lane() != 0) return;
     REPRISE_UNROLL
     for (int s = 0; s < kPartSlots; ++s) {
       const int slot = i * kPartSlots + s;
-      if (slot >= kFrom && slot < kUpTo)
+      if (slot < kUpTo)
         RequestSlot(part, slots + slot, s, Barrier(Barriers::kFirst + slots + slot));
     }
   }
@@ -323,7 +324,7 @@ class StreamLinear {
     for (int i = 0; i < kAhead; ++i) {
       if (parts.own[i]) continue;
       parts.ahead[i] = NextPart(parts.cursor);
-      RequestPart<0, kStages>(parts.ahead[i], slots, i);
+      RequestPart<kStages>(parts.ahead[i], slots, i);
     }
   }
   REPRISE_FN void WaitForSlot(int slot, uint32_t turn) const {

@@ -18,8 +18,8 @@ inline constexpr int kStreamThreads = (kStreamWarps + 2) * 32;
 
 // Tokens come for half of a part at a time.
 inline constexpr int kStreamSlotTiles = kPackedPartTiles / 2;
-// The tile of few tokens: what others need for theirs is room for weights here, so that more of
-// them are there when the tokens come.
+// The tile of few tokens, which take less shared memory. Of 16-bit weights more slots have that
+// room.
 inline constexpr int kStreamFewTokens = 2;
 // Columns of a product, of which the last ones may have no token.
 constexpr int StreamColumns(int tokens) { return tokens <= 8 ? 8 : 16; }
@@ -34,18 +34,20 @@ constexpr uint32_t StreamSlotBytes(int weight_bits) {
   return static_cast<uint32_t>(StreamWeightTiles(weight_bits) * kPackedTileElements * weight_bits /
                                8);
 }
+// More slots keep memory busy for longer while a kernel waits for its tokens; but then a block
+// takes its tiles further ahead, and blocks end less together (docs/benchmarks/README.md).
 constexpr int StreamStages(int tokens, int weight_bits) {
   if (weight_bits == 16) return tokens <= kStreamFewTokens ? 3 : 2;
   return weight_bits == 4 && tokens > 8 ? 3 : 2;
 }
-// Slots of every warp that are requested at once; the others before the kernel ahead has ended
-// follow one by one. What that kernel still reads would stand behind all of them
+// Slots of every warp that are requested as soon as a block begins. The others follow one by one:
+// the kernel ahead may still run, and what it reads stands in line behind all that was requested
 // (docs/benchmarks/README.md).
 inline constexpr int kStreamFirstSlots = 1;
-// Of a slot. fine: a scale of 4 bits may be of as few inputs as kLeastScaleInputs.
+// Of a slot. fine: of weights of 4 bits, a scale may be of as few inputs as kLeastScaleInputs.
 constexpr uint32_t StreamScaleBytes(int weight_bits, bool fine) {
   if (weight_bits == 16) return 0;
-  const int inputs = fine ? kLeastScaleInputs : kScaleInputs;
+  const int inputs = weight_bits == 4 && fine ? kLeastScaleInputs : kScaleInputs;
   return static_cast<uint32_t>(StreamWeightTiles(weight_bits) * kPackedTileInputs / inputs *
                                kPackedTileOutputs * 4);
 }
@@ -95,7 +97,7 @@ struct StreamSharedLayout {
   uint32_t tokens = 0;        // [kStreamWarps, StreamTokenSlots] of tiles [tokens, 64], swizzled
   uint32_t norm_sums = 0;     // [kStreamNormTokens, kStreamWarps] floats
   uint32_t sums = 0;          // [kStreamSums] of StreamSumBytes
-  uint32_t norm_weights = 0;  // [StreamTokenSlots, kStreamWarps, kStreamSlotTiles * 64] T
+  uint32_t norm_weights = 0;  // over sums: [StreamTokenSlots, kStreamWarps] of 16 bytes a lane
   uint32_t told_tile = 0;     // [kStreamTold] words
   uint32_t sum_tile = 0;      // [kStreamSums] words
   uint32_t barriers = 0;      // StreamBarriers

@@ -232,16 +232,17 @@ TEST_P(LinearInt4Test, EveryGridOfLinearStreamHasTheSameBits) {
   for (const int32_t in_features : {512, 1288, 4096}) {
     for (const int32_t out_features : {232, 233, 234}) {
       // Of 16 tokens too, where tokens are read again for every part, and of few.
-      const uint32_t rows = in_features == 4096 ? 2 : in_features == 1288 ? 13 : 7;
-      const LinearCase c{"", in_features, out_features, rows, rows, true, 0.5f, true};
-      const Input in(c, dtype());
-      GuardedMemory memory(device(), stream());
-      const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
-      const bool fine = in.inputs != kernels::kScaleInputs;
-      ExpectEveryGridHasTheBits(stream(), memory, kernels(),
-                                fine ? kernels::kLinearStreamFineInt4 : kernels::kLinearStreamInt4,
-                                rows, WithWeights(call.weights, call.args),
-                                rows * static_cast<size_t>(out_features) * 4);
+      for (const uint32_t rows : {2u, in_features == 1288 ? 13u : 7u}) {
+        const LinearCase c{"", in_features, out_features, rows, rows, true, 0.5f, true};
+        const Input in(c, dtype());
+        GuardedMemory memory(device(), stream());
+        const Call call = MakeCall(memory, c, in, WeightLayout::kPacked);
+        const bool fine = in.inputs != kernels::kScaleInputs;
+        ExpectEveryGridHasTheBits(
+            stream(), memory, kernels(),
+            fine ? kernels::kLinearStreamFineInt4 : kernels::kLinearStreamInt4, rows,
+            WithWeights(call.weights, call.args), rows * static_cast<size_t>(out_features) * 4);
+      }
     }
   }
 }

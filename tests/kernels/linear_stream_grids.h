@@ -34,8 +34,7 @@ inline void ExpectEveryGridHasTheBits(runtime::Stream& stream, GuardedMemory& me
   const auto tiles = static_cast<unsigned>(
       kernels::PackedLayout{linear.out_features, linear.in_features}.OutputTiles());
   std::vector<std::byte> expected;
-  const bool few = rows <= kernels::kStreamFewTokens &&
-                   kernels.Find(family, kernels::kStreamFewTokens) != nullptr;
+  const bool few = rows <= kernels::kStreamFewTokens;
   const int own = few ? kernels::kStreamFewTokens : rows <= 8 ? 8 : 16;
   for (const int tokens : few ? std::vector<int>{own, 8} : std::vector<int>{own}) {
     const kernels::LoadedKernel& kernel = kernels.Get(family, tokens);

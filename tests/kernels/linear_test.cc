@@ -195,14 +195,15 @@ TEST_P(LinearTest, WaitsForTheLaunchBefore) {
 
 // The number of rows is written by the launch before, or long ago.
 TEST_P(LinearTest, ReadsTheNumberOfRowsWhenItIsThere) {
-  for (const uint32_t max_rows : {8u, 16u, 32u, 140u}) {
-    const LinearCase c{"", 64, 64, 3, max_rows};
+  for (const uint32_t max_rows : {2u, 8u, 16u, 32u, 140u}) {
+    const uint32_t rows = std::min(max_rows, 3u);
+    const LinearCase c{"", 64, 64, rows, max_rows};
     const LinearInput in(c, dtype());
     for (const Way& way : WaysOf(dtype())) {
       SCOPED_TRACE(absl::StrCat(way.name(), ", rows of the bucket: ", max_rows));
       GuardedMemory memory(device(), stream());
       Call call = MakeCall(memory, c, in, way.layout);
-      auto* const num_rows = memory.Variable(std::vector<uint32_t>{3});
+      auto* const num_rows = memory.Variable(std::vector<uint32_t>{rows});
       call.args.num_rows = num_rows;
       const int64_t elements = static_cast<int64_t>(sizeof(uint32_t) / SizeOf(dtype()));
       ASSERT_OK(kernels::BlockFill(stream(), kernels(),

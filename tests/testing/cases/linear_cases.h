@@ -58,6 +58,7 @@ inline constexpr LinearCase kLinearCases[] = {
     {"one_row_of_eight_parts", 4096, 40, 1, 8},
     {"two_rows_of_eight_parts", 4096, 40, 2, 8},
     {"thirteen_rows_of_eight_parts", 4096, 40, 13, 16},
+    {"no_rows_of_two", 4096, 200, 0, 2},
     {"no_rows_of_eight", 1096, 200, 0, 8, true},
     {"no_rows_of_eight_more_outputs", 1096, 202, 0, 8},
 };
