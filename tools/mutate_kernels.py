@@ -49,7 +49,7 @@ FAMILIES = [
 
 # What orders accesses, of kernels/device/thread.h, and of bodies that wrap it. Not FenceBulkCopies,
 # FenceSystem and StoreToHost: they order what emulation has not got, another way into shared memory
-# and a host that watches.
+# and a host that watches. Nor BarrierWaitForEither: what is only paced by it needs no order.
 WITHOUT_ARGUMENTS = r"(?:\bb\.Sync|\bSyncBlock|\bSyncWarp|\bSyncMerge|\bCopyAsyncWait<[^;]*>" \
                     r"|\bCopyAsyncCommit|\bFenceDevice|\bWaitForPrevious|\bBeginInOrder)\(\)"
 ARGUMENTS = r"\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\)"

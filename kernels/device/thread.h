@@ -35,8 +35,9 @@
 // at once; a correct program cannot tell the difference.
 //
 // Barriers in shared memory: BarrierInit, BarrierArrive, BarrierArriveTimes (as so many arrivals),
-// BarrierArriveExpectBytes, BarrierWait and CopyBulk, where kHasSharedBarriers (targets with
-// mma.sync; bulk copies, and arrivals but the plain one, where REPRISE_BULK_COPY).
+// BarrierArriveExpectBytes, BarrierWait, BarrierWaitForEither (a phase of one of two barriers; the
+// thread does not learn of which) and CopyBulk, where kHasSharedBarriers (targets with mma.sync;
+// bulk copies, and arrivals but the plain one, where REPRISE_BULK_COPY).
 // BarrierArriveAfterCopies: the thread goes on; it arrives once all CopyAsync16 that it began have
 // landed, which it does not wait for. Products of a warpgroup read what landed so only with a
 // FenceBulkCopies by the threads that multiply, after their BarrierWait.

@@ -47,8 +47,8 @@ constexpr int LinearGroupMinStages(int tokens, int weight_bits) {
 }
 inline constexpr int kLinearGroupMaxStages = 16;
 // Whether a block's first weights come one stage after the other, and how many of them are asked
-// for before any are there: as kStreamFirstSlots. Where it is false that gained nothing. tokens: of
-// a tile.
+// for before any are there: as StreamFirstRequests. Where it is false that gained nothing. tokens:
+// of a tile.
 inline constexpr uint32_t kLinearGroupFirstBytes = 64 * 1024;
 constexpr bool LinearGroupPaces(int tokens, int weight_bits) {
   return tokens <= (weight_bits == 16 ? 32 : 16);

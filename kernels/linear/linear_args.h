@@ -9,6 +9,14 @@
 
 namespace reprise::kernels {
 
+// The kernel that is enqueued just before, which decides how much of the weights is on its way
+// while that runs (StreamFirstRequests). Changes no bits.
+enum class KernelAhead : uint8_t {
+  kLong,       // reads much itself, such as other weights; or one of which nothing was measured
+  kNorm,       // short: reads its rows, and no more
+  kAttention,  // waits for what it reads several times, one after the other
+};
+
 struct LinearArgs {
   const void* x = nullptr;             // [rows, in_features] T
   void* out = nullptr;                 // [rows, out_features] T, or f32 with out_is_f32
@@ -33,6 +41,7 @@ struct LinearArgs {
   // weight, that of a norm included, nor does one that may still go on when this one begins
   // (thread.h): they may be read without waiting.
   bool reads_ahead = false;
+  KernelAhead ahead = KernelAhead::kLong;
 
   // Set by Linear, of its LinearWeights.
   const void* weight = nullptr;   // [out_features, in_features], row-major or packed

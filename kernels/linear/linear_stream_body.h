@@ -3,10 +3,11 @@
 // and nothing else should. Eight warps multiply, each out of slots of its own, into which it
 // requests weights by bulk copies as soon as it has multiplied what was there, and with its tokens
 // in registers; one warp adds the sums of parts in order and stores; one takes tiles. The first
-// weights are requested before the kernel ahead of this one has ended: a slot of every warp at
-// once, and by the warp that adds, as long as it has nothing to add, another when one is there. No
-// barrier is the block's: a warp that multiplies waits for its weights, for room for its sums, and,
-// where it is two tiles ahead of the slowest, for the word which tile comes next.
+// weights are requested before the kernel ahead of this one has ended: some slots at once, and by
+// the warp that adds, as long as it has nothing to add, another when one is there; but for weights
+// of 4 bits, what is left once that kernel has ended. No barrier is the block's: a warp that
+// multiplies waits for its weights, for room for its sums, and, where it is two tiles ahead of the
+// slowest, for the word which tile comes next.
 //
 // Of up to 8 tokens it can norm what it reads (stream_tokens.h), and add to what it stores.
 //
@@ -77,6 +78,7 @@ class StreamLinear {
   static constexpr int kPartSlots = kPackedPartTiles / kSlotTiles;
   static constexpr int kHalves = Tokens::kHalves;
   static constexpr int kSlotHalves = kHalves / kPartSlots;
+  static constexpr bool kGoesByKernelAhead = StreamGoesByKernelAhead(kBits);
   // Parts of a warp that are on their way, the last of them maybe not yet whole.
   static constexpr int kAhead = (kStages + kPartSlots - 1) / kPartSlots;
   // Tiles that no other block can take: those that a warp may ask for before it is known who does.
@@ -122,6 +124,7 @@ class StreamLinear {
   }
   REPRISE_FN void TakeTiles() const {
     WaitForPrevious();
+    if (kGoesByKernelAhead && Lane() == 0) BarrierArrive(Barrier(Barriers::kGo));
     if (rows_ == 0) return;
     for (uint32_t turn = 0;; ++turn) {
       const int place = static_cast<int>(turn % kStreamTold);
@@ -185,9 +188,14 @@ class StreamLinear {
   struct Parts {
     Cursor cursor;
     Part ahead[kAhead];
-    bool own[kAhead];  // is requested before the kernel ahead has ended
+    bool own[kAhead];  // of the block's own tiles: PaceFirst requests what RequestOwnParts leaves
   };
-  // What its slots hold first: kStreamFirstSlots of them. PaceOwnParts does the rest.
+  // First slots are counted slot 0 of every warp, then slot 1 of every warp, and so on. How many of
+  // them are requested at once.
+  REPRISE_FN int NumFirst() const {
+    return StreamFirstRequests(kTokens, kBits, a_.ahead, a_.norm_weight != nullptr);
+  }
+  // Of its own first slots, those that are requested at once. PaceFirst does the rest.
   REPRISE_FN void RequestOwnParts(Parts& parts) const {
     const int slots = Warp() * kStages;
     if (Products::kInt4 && input_tiles_ % kPackedPartTiles != 0) ClearSlots(slots);
@@ -204,23 +212,54 @@ class StreamLinear {
       parts.own[i] = IsOwn(parts.cursor);
       if (!parts.own[i]) continue;
       parts.ahead[i] = NextPart(parts.cursor);
-      RequestPart<kStreamFirstSlots>(parts.ahead[i], slots, i);
+      RequestPart(parts.ahead[i], slots, i,
+                  [&](int slot) { return slot * kStreamWarps + Warp() < NumFirst(); });
     }
   }
-  // Requests the slots of own parts that RequestOwnParts left. By one warp, a lane for each warp
-  // that multiplies: the next slot when the one before it is there.
-  REPRISE_FN void PaceOwnParts() const {
-    if (Lane() < kStreamWarps) {
-      const int slots = Lane() * kStages;
-      for (int slot = kStreamFirstSlots; slot < kStages; ++slot) {
-        const uint32_t part = static_cast<uint32_t>(Lane() + slot / kPartSlots * kStreamWarps);
-        const Part own{OwnTile(part / parts_), part % parts_};
-        if (part >= kOwnTiles * parts_ || own.tile == kEnd) break;
-        BarrierWait(Barrier(Barriers::kFirst + slots + slot - kStreamFirstSlots), 0);
-        RequestSlot(own, slots + slot, slot % kPartSlots, Barrier(Barriers::kFirst + slots + slot));
+  // By one warp, a lane for each of those that are on their way at a time: another when one is
+  // there, or once the kernel ahead has ended.
+  REPRISE_FN void PaceFirst() const {
+    if constexpr (kGoesByKernelAhead) {
+      const int count = NumFirst();
+      if (Lane() < count) {
+        for (int i = Lane(); i + count < kStreamWarps * kStages; i += count) {
+          if (FirstPart(i).tile != kEnd)
+            BarrierWaitForEither(Barrier(Barriers::kFirst + FirstSlot(i)), Barrier(Barriers::kGo),
+                                 0);
+          if (const Part part = FirstPart(i + count); part.tile != kEnd)
+            RequestFirst(part, i + count);
+        }
       }
+    } else {
+      PaceEachWarp();
     }
     SyncWarp();
+  }
+  // The same, a lane for each warp that multiplies, whose slots follow one the other. It is less
+  // code: what a launch runs once takes its time to be fetched.
+  REPRISE_FN void PaceEachWarp() const {
+    if (Lane() >= kStreamWarps) return;
+    for (int slot = 1; slot < kStages; ++slot) {
+      const uint32_t part = static_cast<uint32_t>(Lane() + slot / kPartSlots * kStreamWarps);
+      const Part own{OwnTile(part / parts_), part % parts_};
+      if (part >= kOwnTiles * parts_ || own.tile == kEnd) break;
+      const int i = slot * kStreamWarps + Lane();
+      BarrierWait(Barrier(Barriers::kFirst + FirstSlot(i) - 1), 0);
+      RequestFirst(own, i);
+    }
+  }
+  REPRISE_FN static int FirstSlot(int i) { return i % kStreamWarps * kStages + i / kStreamWarps; }
+  // The part that first slot i is of; tile kEnd: of none of the block's own tiles.
+  REPRISE_FN Part FirstPart(int i) const {
+    auto of_k =
+        static_cast<uint32_t>(i / kStreamWarps / kPartSlots * kStreamWarps + i % kStreamWarps);
+    uint32_t number = 0;
+    for (; of_k >= parts_; of_k -= parts_) ++number;
+    return {number < kOwnTiles ? OwnTile(number) : kEnd, of_k};
+  }
+  REPRISE_FN void RequestFirst(const Part& part, int i) const {
+    const int slot = FirstSlot(i);
+    RequestSlot(part, slot, i / kStreamWarps % kPartSlots, Barrier(Barriers::kFirst + slot));
   }
   // Where the last part of K does not fill one, what lies behind it is multiplied too, by tokens
   // that are zero: it has to be a number, whoever had the memory before.
@@ -232,14 +271,14 @@ class StreamLinear {
     FenceBulkCopies();
     SyncWarp();
   }
-  // Of the part of number i that comes to the warp's slots, what lies in the first kUpTo of them.
-  template <int kUpTo>
-  REPRISE_FN void RequestPart(const Part& part, int slots, int i) const {
+  // Of the part of number i that comes to the warp's slots, what lies in those that wanted(slot).
+  template <typename Wanted>
+  REPRISE_FN void RequestPart(const Part& part, int slots, int i, Wanted wanted) const {
     if (part.tile == kEnd || Lane() != 0) return;
     REPRISE_UNROLL
     for (int s = 0; s < kPartSlots; ++s) {
       const int slot = i * kPartSlots + s;
-      if (slot < kUpTo)
+      if (slot < kStages && wanted(slot))
         RequestSlot(part, slots + slot, s, Barrier(Barriers::kFirst + slots + slot));
     }
   }
@@ -324,7 +363,7 @@ class StreamLinear {
     for (int i = 0; i < kAhead; ++i) {
       if (parts.own[i]) continue;
       parts.ahead[i] = NextPart(parts.cursor);
-      RequestPart<kStages>(parts.ahead[i], slots, i);
+      RequestPart(parts.ahead[i], slots, i, [](int) { return true; });
     }
   }
   REPRISE_FN void WaitForSlot(int slot, uint32_t turn) const {
@@ -372,10 +411,12 @@ class StreamLinear {
     if (Lane() >= kStreamSumRounds) return;
     BarrierInit(Barrier(Barriers::kSumFull + Lane()), kStreamWarps);
     BarrierInit(Barrier(Barriers::kSumEmpty + Lane()), 1);
-    if (Lane() == 0) BarrierInit(Barrier(Barriers::kNormed), kStreamWarps * kWarpSize);
+    if (Lane() != 0) return;
+    BarrierInit(Barrier(Barriers::kNormed), kStreamWarps * kWarpSize);
+    if (kGoesByKernelAhead) BarrierInit(Barrier(Barriers::kGo), 1);
   }
   REPRISE_FN void Add() const {
-    PaceOwnParts();
+    PaceFirst();
     WaitForPrevious();
     if (rows_ == 0) return;
     if constexpr (StreamTakesResidual(kTokens)) {

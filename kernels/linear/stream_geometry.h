@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/device/traits.h"
+#include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_geometry.h"
 
 namespace reprise::kernels {
@@ -40,10 +41,20 @@ constexpr int StreamStages(int tokens, int weight_bits) {
   if (weight_bits == 16) return tokens <= kStreamFewTokens ? 3 : 2;
   return weight_bits == 4 && tokens > 8 ? 3 : 2;
 }
-// Slots of every warp that are requested as soon as a block begins. The others follow one by one:
-// the kernel ahead may still run, and what it reads stands in line behind all that was requested
-// (docs/benchmarks/README.md).
-inline constexpr int kStreamFirstSlots = 1;
+// Whether how many slots are requested early goes by the kernel ahead, and what is left is once
+// that has ended. Where it is false that gained nothing.
+constexpr bool StreamGoesByKernelAhead(int weight_bits) { return weight_bits != 4; }
+// How many slots are requested as soon as a block begins, slot 0 of the first warps. Until the
+// kernel ahead has ended another follows whenever one is there: so many are on their way at a time,
+// and what that kernel reads stands in line behind them. Fewer let it end sooner, and leave more to
+// read behind it (docs/benchmarks/README.md). norms: every block norms x itself.
+constexpr int StreamFirstRequests(int tokens, int weight_bits, KernelAhead ahead, bool norms) {
+  constexpr int kAll = kStreamWarps, kMost = 3 * kAll / 4, kHalf = kAll / 2;
+  if (!StreamGoesByKernelAhead(weight_bits)) return kAll;
+  if (ahead == KernelAhead::kAttention) return kHalf;
+  if (tokens <= kStreamFewTokens && weight_bits == 16) return kAll;
+  return ahead == KernelAhead::kNorm ? kHalf : norms ? kMost : kAll;
+}
 // Of a slot. fine: of weights of 4 bits, a scale may be of as few inputs as kLeastScaleInputs.
 constexpr uint32_t StreamScaleBytes(int weight_bits, bool fine) {
   if (weight_bits == 16) return 0;
@@ -115,7 +126,8 @@ struct StreamBarriers {
   static constexpr int kSumFull = kRead + kStreamTold;  // [kStreamSumRounds] sums are there
   static constexpr int kSumEmpty = kSumFull + kStreamSumRounds;
   static constexpr int kNormed = kSumEmpty + kStreamSumRounds;  // sums of squares are there
-  static constexpr int kCount = kNormed + 1;
+  static constexpr int kGo = kNormed + 1;                       // the kernel ahead has ended
+  static constexpr int kCount = kGo + 1;
 };
 
 constexpr StreamSharedLayout StreamLayout(int tokens, int weight_bits, bool fine) {

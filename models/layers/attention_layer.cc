@@ -109,6 +109,7 @@ absl::Status AttentionLayer::Enqueue(const LayerContext& context) const {
                         .out = context.x.branch,
                         .num_rows = num_tokens,
                         .max_rows = max_tokens,
+                        .ahead = kernels::KernelAhead::kAttention,
                         .norm_behind = norm_behind()});
 }
 

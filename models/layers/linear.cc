@@ -41,8 +41,11 @@ absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scr
                            .out_is_f32 = call.out_is_f32 ? 1 : 0,
                            .silu_mul = call.silu_mul ? 1 : 0,
                            // Others come between the plan, which counts rows, and here.
-                           .reads_ahead = true};
+                           .reads_ahead = true,
+                           .ahead = call.ahead};
+  if (call.norm_before != nullptr) args.ahead = kernels::KernelAhead::kNorm;
   if (call.norm_before != nullptr && call.norm_before->IsDoneBeside(context)) {
+    args.ahead = kernels::KernelAhead::kLong;
     args.x = context.x.residual;
     args.norm_weight = call.norm_before->weight();
     args.norm_eps = call.norm_before->eps();
@@ -63,6 +66,7 @@ absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scr
                                 .columns = static_cast<int32_t>(weights.in_features)},
                                call.max_rows));
     args.x = scratch.reordered;
+    args.ahead = kernels::KernelAhead::kNorm;  // as short
   }
   return kernels::Linear(context.stream, context.kernels, weights, args, call.max_rows,
                          context.linear);

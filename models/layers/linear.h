@@ -32,6 +32,8 @@ struct LinearCall {
   float scale = 1.0f;
   bool out_is_f32 = false;
   bool silu_mul = false;  // LinearArgs::silu_mul
+  // What is enqueued just before, where neither norm_before nor a reordering of inputs is.
+  kernels::KernelAhead ahead = kernels::KernelAhead::kLong;
   // Whose output x is, and which adds the branch that out is. Where NormLayer::IsDoneBeside, its
   // work is done here.
   const NormLayer* norm_before = nullptr;

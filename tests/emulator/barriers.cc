@@ -193,16 +193,19 @@ void BlockRunner::AcquirePhase(Barrier& barrier, unsigned thread) {
   order_.Acquire(thread, barrier.completed);
 }
 
+void BlockRunner::CheckPhase(const Barrier& b, uint32_t phase, Place place) {
+  if (phase <= b.num_complete && phase + 1 >= b.num_complete) return;
+  Fail([&] {
+    return absl::StrCat("wait for phase ", phase, " of the barrier at ", arena_.Describe(b.offset),
+                        ", whose phase ", b.num_complete,
+                        " is under way; allowed: this one or the one before it\n  ",
+                        NameOf(current_->id), " at ", Describe(place));
+  });
+}
+
 void BlockRunner::BarrierWait(uint64_t* barrier, uint32_t phase, bool for_peers, Place place) {
   Barrier& b = FindBarrier(barrier, place);
-  if (phase > b.num_complete || phase + 1 < b.num_complete) {
-    Fail([&] {
-      return absl::StrCat("wait for phase ", phase, " of the barrier at ",
-                          arena_.Describe(b.offset), ", whose phase ", b.num_complete,
-                          " is under way; allowed: this one or the one before it\n  ",
-                          NameOf(current_->id), " at ", Describe(place));
-    });
-  }
+  CheckPhase(b, phase, place);
   b.num_waited = std::max(b.num_waited, phase + 1);
   const auto index = static_cast<uint32_t>(&b - barriers_.data());
   Thread& self = *current_;
@@ -228,6 +231,33 @@ void BlockRunner::BarrierWait(uint64_t* barrier, uint32_t phase, bool for_peers,
                           NameOf(current_->id), " at ", Describe(place));
     });
   }
+}
+
+// Takes its turn and looks again, as WaitAtLeast.
+void BlockRunner::BarrierWaitForEither(uint64_t* a, uint64_t* b, uint32_t phase, Place place) {
+  Thread& self = *current_;
+  self.place = place;
+  self.polls = true;
+  for (const uint64_t* const barrier : {a, b})
+    CheckPhase(FindBarrier(barrier, place), phase, place);
+  const auto is_done = [&](const uint64_t* barrier) {
+    return FindBarrier(barrier, place).num_complete > phase;
+  };
+  while (!is_done(a) && !is_done(b)) {
+    if (++idle_looks_ > 64 * num_threads_ && bulk_copies_.empty() && peer_stores_.empty()) {
+      Fail([&] {
+        return absl::StrCat("phase ", phase, " completes neither of the barrier at ",
+                            arena_.Describe(FindBarrier(a, place).offset), " nor of the one at ",
+                            arena_.Describe(FindBarrier(b, place).offset), "\n  ", NameOf(self.id),
+                            " at ", Describe(place), DescribeWaiting());
+      });
+    }
+    MakeReady(self.id);
+    GoOn();
+  }
+  self.polls = false;
+  idle_looks_ = 0;
+  BarrierWait(is_done(a) ? a : b, phase, /*for_peers=*/false, place);
 }
 
 void BlockRunner::FailOvertaken(const Barrier& barrier, uint32_t phase, Place place) {

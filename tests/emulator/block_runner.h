@@ -77,6 +77,7 @@ class BlockRunner {
   void BarrierArrive(uint64_t* barrier, uint32_t bytes, Place place);
   void BarrierArriveAfterCopies(uint64_t* barrier, Place place);
   void BarrierWait(uint64_t* barrier, uint32_t phase, bool for_peers, Place place);
+  void BarrierWaitForEither(uint64_t* a, uint64_t* b, uint32_t phase, Place place);
   void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier, Place place);
   void CopyTile(void* shared, const runtime::TileMap& map, const int32_t* at, int rank,
                 uint64_t* barrier, Place place);
@@ -309,6 +310,7 @@ class BlockRunner {
   [[noreturn]] void FailNoBarrier(size_t offset, Place place);
   void Arrive(Barrier& barrier, uint32_t bytes, Place place);
   void CompleteIfDone(Barrier& barrier);
+  void CheckPhase(const Barrier& b, uint32_t phase, Place place);
   [[noreturn]] void FailOvertaken(const Barrier& barrier, uint32_t phase, Place place);
   void AcquirePhase(Barrier& barrier, unsigned thread);
   // Sets pieces_.

@@ -112,6 +112,31 @@ void CopyBulkPipeline(void* argument) {
   Store(args.out + consumer * 4, sum);
 }
 
+void WaitForEither(void* argument) {
+  const auto& args = *static_cast<const EitherArgs*>(argument);
+  const unsigned t = Self().thread;
+  auto* const there = reinterpret_cast<uint64_t*>(emulator::DynamicShared());
+  uint64_t* const gone = there + 1;
+  auto* const copied = reinterpret_cast<float*>(emulator::DynamicShared() + 16);
+  float* const stored = copied + 4;
+  if (t == 0) {
+    emulator::BarrierInit(there, 1);
+    emulator::BarrierInit(gone, 1);
+  }
+  SyncBlock();
+  if (t == 0 && args.copies) {
+    emulator::BarrierArriveExpectBytes(there, 16);
+    emulator::CopyBulk(copied, args.x, 16, there);
+  }
+  if (t == 1 && args.arrives) {
+    *stored = -1.0f;
+    emulator::BarrierArrive(gone);
+  }
+  if (t < 2) return;
+  emulator::BarrierWaitForEither(there, gone, args.phase);
+  args.out[t] = args.reads_copied ? *copied : *stored;
+}
+
 void CopyTileOut(void* argument) {
   using TileMistake = TileArgs::Mistake;
   const auto& args = *static_cast<const TileArgs*>(argument);

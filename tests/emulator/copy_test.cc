@@ -133,6 +133,50 @@ TEST_P(Copies, OfBulksThatNobodyWaitsForAreFoundInAnySchedule) {
   }
 }
 
+// ---- a wait for one of two barriers ----
+
+class WaitsForEither : public ::testing::Test {
+ protected:
+  std::string Error(EitherArgs args, uint64_t seed) {
+    emulator::SetScheduleSeed(seed);
+    out_.assign(out_.size(), 0.0f);
+    args.x = x_;
+    args.out = out_.data();
+    return ErrorOf(&WaitForEither, &args, {.threads = 32, .warp_size = 32, .shared_bytes = 64});
+  }
+  alignas(16) const float x_[4] = {7.0f, 0.0f, 0.0f, 0.0f};
+  std::vector<float> out_ = std::vector<float>(32);
+};
+
+TEST_F(WaitsForEither, EndWithTheOneThatCompletes) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    for (const bool copies : {false, true}) {
+      ASSERT_EQ(Error({.copies = copies, .arrives = !copies, .reads_copied = copies}, seed), "");
+      for (unsigned t = 2; t < out_.size(); ++t) EXPECT_EQ(out_[t], copies ? 7.0f : -1.0f);
+    }
+  }
+}
+
+TEST_F(WaitsForEither, WithAMistakeAreFound) {
+  EXPECT_THAT(Error({}, 1), AllOf(HasSubstr("phase 0 completes neither of the barrier at"),
+                                  ContainsRegex("copy_kernels.cc:[0-9]+")));
+  EXPECT_THAT(Error({.arrives = true, .phase = 1}, 1),
+              HasSubstr("allowed: this one or the one before it"));
+}
+
+// Both complete: which of the two a thread has waited for it does not know.
+TEST_F(WaitsForEither, DoNotOrderWhatTheOtherOneBrings) {
+  if (!emulator::kChecksAccesses) GTEST_SKIP() << kSkipped;
+  const auto errors = [&](bool reads_copied) {
+    std::string all;
+    for (uint64_t seed = 1; seed <= 50; ++seed)
+      all += Error({.copies = true, .arrives = true, .reads_copied = reads_copied}, seed);
+    return all;
+  };
+  EXPECT_THAT(errors(/*reads_copied=*/true), HasSubstr("copy in flight to"));
+  EXPECT_THAT(errors(/*reads_copied=*/false), HasSubstr("race on"));
+}
+
 // ---- tiles of matrices ----
 
 using TileMistake = TileArgs::Mistake;

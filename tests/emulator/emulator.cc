@@ -67,6 +67,10 @@ void BarrierWait(uint64_t* barrier, uint32_t phase) {
   Runner().BarrierWait(barrier, phase, /*for_peers=*/false, REPRISE_CALLER);
 }
 
+void BarrierWaitForEither(uint64_t* a, uint64_t* b, uint32_t phase) {
+  Runner().BarrierWaitForEither(a, b, phase, REPRISE_CALLER);
+}
+
 void SyncCluster() { Runner().SyncCluster(REPRISE_CALLER); }
 
 uint32_t PeerAddress(uint32_t address, int block) {

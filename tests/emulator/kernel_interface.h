@@ -76,6 +76,8 @@ void BarrierArriveExpectBytes(uint64_t* barrier, uint32_t bytes);
 void BarrierArriveAfterCopies(uint64_t* barrier);
 // Blocks until phase number `phase` is complete. Nobody may be more than one phase behind.
 void BarrierWait(uint64_t* barrier, uint32_t phase);
+// Blocks until phase number `phase` of one of two is complete: which, the thread does not learn.
+void BarrierWaitForEither(uint64_t* a, uint64_t* b, uint32_t phase);
 // One thread starts a copy of `bytes` (a multiple of 16) to shared memory that completes on a
 // barrier, and lands at some moment before the phase completes.
 void CopyBulk(void* shared, const void* global, size_t bytes, uint64_t* barrier);

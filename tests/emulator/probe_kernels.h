@@ -176,6 +176,18 @@ void CopyToUnaligned(void* args);
 // shared: 64 bytes more for the barriers, first.
 void CopyBulkPipeline(void* args);
 
+// Thread 0 copies 16 bytes of x, which complete one barrier, thread 1 stores -1 and arrives at
+// another; the other threads wait for either, and put out one of the two. dynamic shared: 64 bytes.
+struct EitherArgs {
+  const float* x = nullptr;  // [4]
+  float* out = nullptr;      // [threads]
+  bool copies = false;
+  bool arrives = false;
+  bool reads_copied = false;
+  uint32_t phase = 0;
+};
+void WaitForEither(void* args);
+
 // out = a tile of a matrix as it lands: thread 0 copies it, all others wait for it and store what
 // lies there. dynamic shared: 2048 bytes more than the tile, its last 8 for the barrier.
 struct TileArgs {

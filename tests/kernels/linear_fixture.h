@@ -98,7 +98,8 @@ class LinearFixture : public KernelTest {
     // As in a model, where another kernel comes between the plan and this one.
     auto* const stamp = memory.Poisoned<uint64_t>(1);
     EXPECT_OK(kernels::Stamp(stream(), kernels(), {.out = stamp}));
-    call.args.reads_ahead = reads_ahead_ = !reads_ahead_;
+    call.args.reads_ahead = num_launches_ % 2 == 0;
+    call.args.ahead = static_cast<kernels::KernelAhead>(num_launches_++ / 2 % 3);
     EXPECT_OK(Linear(stream(), kernels(), call.weights, call.args, c.max_rows, candidate));
     memory.Check();
     ExpectCountersZero(memory, call.args);
@@ -108,7 +109,7 @@ class LinearFixture : public KernelTest {
   }
 
  private:
-  bool reads_ahead_ = false;  // of the last launch: by turns
+  unsigned num_launches_ = 0;  // what these do in turn: reading ahead, and of which kernel
 };
 
 }  // namespace reprise::testing

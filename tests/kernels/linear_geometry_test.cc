@@ -303,5 +303,25 @@ TEST(LinearGeometry, SharedMemoryHoldsWhatItMust) {
   }
 }
 
+// A warp asks for its own first slot at most at once; the rest of the ring is left for the pace.
+TEST(StreamGeometry, RequestsLessAheadOfWhatAShortKernelReads) {
+  for (const int bits : {4, 8, 16}) {
+    for (const int tokens : {kStreamFewTokens, 8, 16}) {
+      for (const bool norms : {false, true}) {
+        const int behind_long = StreamFirstRequests(tokens, bits, KernelAhead::kLong, norms);
+        EXPECT_LE(behind_long, kStreamWarps);
+        for (const KernelAhead ahead : {KernelAhead::kNorm, KernelAhead::kAttention}) {
+          const int some = StreamFirstRequests(tokens, bits, ahead, norms);
+          EXPECT_GT(some, 0);
+          EXPECT_LE(some, behind_long);
+        }
+      }
+      EXPECT_EQ(StreamFirstRequests(tokens, bits, KernelAhead::kLong, false), kStreamWarps);
+      EXPECT_EQ(StreamFirstRequests(tokens, bits, KernelAhead::kAttention, false) < kStreamWarps,
+                StreamGoesByKernelAhead(bits));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace reprise::kernels

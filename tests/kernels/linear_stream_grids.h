@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -22,10 +23,10 @@
 
 namespace reprise::testing {
 
-// A block for each tile takes none from the counter; few blocks take most of them there. Expects
-// the same bytes, out_bytes of them, from launch after launch of the family's kernel for so many
-// rows, and of the next one where that is for few, and that counters are left at 0. held: what the
-// output holds before, of adds_to_out.
+// A block for each tile takes none from the counter; few blocks take most of them there. By the
+// kernel ahead more or less is requested at once. Expects the same bytes, out_bytes of them, from
+// launch after launch of the family's kernel for so many rows, and of the next one where that is
+// for few, and that counters are left at 0. held: what the output holds before, of adds_to_out.
 inline void ExpectEveryGridHasTheBits(runtime::Stream& stream, GuardedMemory& memory,
                                       const kernels::KernelSet& kernels,
                                       const kernels::KernelFamily& family, uint32_t rows,
@@ -41,9 +42,10 @@ inline void ExpectEveryGridHasTheBits(runtime::Stream& stream, GuardedMemory& me
     for (const unsigned grid : {tiles, 1u, 3u, 7u}) {
       SCOPED_TRACE(absl::StrCat(linear.in_features, " inputs, ", linear.scale_inputs,
                                 " of a scale, tokens ", tokens, ", blocks ", grid));
-      for (const bool reads_ahead : {false, true}) {
+      for (const int early : {-1, 0, 1, 2}) {  // -1: nothing is requested before it has waited
         linear.out = held.empty() ? memory.Poisoned(out_bytes) : memory.Variable(held);
-        linear.reads_ahead = reads_ahead;
+        linear.reads_ahead = early >= 0;
+        linear.ahead = static_cast<kernels::KernelAhead>(std::max(early, 0));
         ASSERT_OK(stream.Launch(kernel.kernel,
                                 {.grid_x = grid,
                                  .block = kernel.threads,

@@ -106,23 +106,33 @@ REPRISE_FN void BarrierArrive(uint64_t* barrier) {
       "{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(SharedAddress(barrier))
       : "memory");
 }
+REPRISE_FN bool BarrierTest(uint64_t* barrier, uint32_t phase) {
+  uint32_t done = 0;
+  asm volatile(
+      "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(done)
+      : "r"(SharedAddress(barrier)), "r"(phase & 1u)
+      : "memory");
+  return done != 0;
+}
 REPRISE_FN void BarrierWait(uint64_t* barrier, uint32_t phase) {
+#if __CUDA_ARCH__ >= 900
   const uint32_t address = SharedAddress(barrier), parity = phase & 1u;
   uint32_t done = 0;
   while (done == 0) {
-#if __CUDA_ARCH__ >= 900
     asm volatile(
         "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
         : "=r"(done)
         : "r"(address), "r"(parity)
         : "memory");
+  }
 #else
-    asm volatile(
-        "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-        : "=r"(done)
-        : "r"(address), "r"(parity)
-        : "memory");
+  while (!BarrierTest(barrier, phase)) {
+  }
 #endif
+}
+REPRISE_FN void BarrierWaitForEither(uint64_t* a, uint64_t* b, uint32_t phase) {
+  while (!BarrierTest(a, phase) && !BarrierTest(b, phase)) {
   }
 }
 // On a barrier of the hardware's, the one behind that of SyncBlock.

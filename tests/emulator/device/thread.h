@@ -121,6 +121,9 @@ REPRISE_FN void BarrierArriveAfterCopies(uint64_t* barrier) {
 REPRISE_FN void BarrierWait(uint64_t* barrier, uint32_t phase) {
   emulator::BarrierWait(barrier, phase);
 }
+REPRISE_FN void BarrierWaitForEither(uint64_t* a, uint64_t* b, uint32_t phase) {
+  emulator::BarrierWaitForEither(a, b, phase);
+}
 REPRISE_FN void SyncThreads(int /*threads*/, uint64_t* barrier, uint32_t turn) {
   emulator::BarrierArrive(barrier);
   emulator::BarrierWait(barrier, turn);
