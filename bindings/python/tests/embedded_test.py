@@ -106,6 +106,10 @@ class Errors(unittest.TestCase):
     def test_refusals_say_what_got_and_allowed(self):
         with self.assertRaisesRegex(ValueError, "device: got 'gpu', allowed: auto, host"):
             reprise.Device("gpu")
+        with self.assertRaisesRegex(ValueError, "ordinal: got 4294967296, allowed: 0 to 2147483647"):
+            reprise.Device("cuda:4294967296")
+        with self.assertRaisesRegex(ValueError, "host_threads: got 4294967297"):
+            reprise.Device("host", host_threads=2**32 + 1)
         with self.assertRaisesRegex(reprise.Unavailable, "/no/such/library"):
             reprise.Device("hip", hip_library="/no/such/library")
         with host() as device:
@@ -896,6 +900,16 @@ class GraphModes(unittest.TestCase):
             self.assertEqual(buffer.numpy().sum(), 0)
             with self.assertRaisesRegex(reprise.NotFound, 'got "x", allowed: cells'):
                 manager.move_buffer("x", buffer)
+            with self.assertRaisesRegex(ValueError, "got 504 bytes, allowed: 512, which 'cells'"):
+                manager.move_buffer("cells", np.zeros(63, np.int64))
+            # What it was is let go once nothing can read it any more.
+            before = weakref.ref(where["cells"])
+            where["cells"] = np.zeros(64, np.int64)
+            manager.move_buffer("cells", where["cells"])
+            self.assertIsNotNone(before())
+            self.stream.synchronize()
+            gc.collect()
+            self.assertIsNone(before())
         with self.manager() as manager:
             with self.assertRaisesRegex(reprise.FailedPrecondition, "no buffers"):
                 manager.audit(1)

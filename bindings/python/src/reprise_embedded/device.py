@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import _dlpack, _library
+from ._arrays import integer
 from ._library import Handle, ask, call
 
 _KINDS = ("auto", "host", "cuda", "hip")
@@ -50,8 +51,8 @@ class Device(Handle):
             raise ValueError(f"device: got {device!r}, allowed: {allowed}")
         options = _library.make_struct(_library.DeviceOptions)
         options.kind = _KINDS.index(kind)
-        options.ordinal = int(ordinal or 0)
-        options.host_threads = host_threads
+        options.ordinal = integer("ordinal", int(ordinal or 0), 2**31 - 1)
+        options.host_threads = integer("host_threads", host_threads, 2**31 - 1)
         options.hip_library = hip_library.encode() or None
         super().__init__(lambda out: call("device_create", ctypes.byref(options), out))
         info = self.info
@@ -239,6 +240,9 @@ class Stream(Handle, StreamCalls):
         call("stream_synchronize", self.handle)
         self._keeps.clear()
         self._numbers.clear()
+
+    def _keep_until_synchronized(self, memory: Any) -> None:
+        self._keeps.append(memory)
 
     def write(self, buffer: Buffer, values: NDArray[Any]) -> None:
         """Copies to the device, in order; `values` is kept until the stream is synchronized."""

@@ -189,14 +189,16 @@ def _size(name: str, value: Any) -> int:
 
 
 def _ranges(device: Device, name: str, memory: Mapping[str, MemoryLike]) -> Tuple[Any, Any]:
-    """Ranges of the library's, and what they point to."""
+    """Ranges of the library's, and what they point to, by name."""
     if not isinstance(memory, Mapping):
         got = type(memory).__name__
         raise TypeError(f"{name}: got {got}, allowed: a mapping of names to arrays")
-    kept = [memory_of(device, f"{name}[{key!r}]", value) for key, value in memory.items()]
+    kept = {
+        str(key): memory_of(device, f"{name}[{key!r}]", value) for key, value in memory.items()
+    }
     ranges = (_library.MemoryRange * len(kept))()
-    for entry, key, value in zip(ranges, memory, kept):
-        entry.name, entry.data, entry.bytes = str(key).encode(), value.address, value.nbytes
+    for entry, (key, value) in zip(ranges, kept.items()):
+        entry.name, entry.data, entry.bytes = key.encode(), value.address, value.nbytes
     return ranges, kept
 
 
@@ -279,6 +281,7 @@ class GraphManager(Handle):
         options.max_graph_bytes = integer("max_graph_bytes", max_graph_bytes, 2**64 - 1)
         options.max_graphs = integer("max_graphs", max_graphs, 2**64 - 1)
         ranges, self._buffers = _ranges(self._device, "buffers", buffers or {})
+        self._buffer_bytes = {name: memory.nbytes for name, memory in self._buffers.items()}
         options.buffers, options.num_buffers = ranges, len(ranges)
         self._callbacks = self._set_callbacks(options)
         create = lambda out: call(  # noqa: E731
@@ -484,15 +487,24 @@ class GraphManager(Handle):
         """One of `buffers` is `memory` from here on, which is as large.
 
         Kernels are changed in place; a graph with nodes that cannot be told is captured again, for
-        which `enqueue` has to use the new memory already. Errors: NotFound names the buffers.
+        which `enqueue` has to use the new memory already. The memory before is kept until the
+        stream has been synchronized, as steps may still read it. Errors: NotFound names the
+        buffers; ValueError where `memory` is smaller.
         """
         moved = memory_of(self._device, "memory", memory)
+        before = self._buffers.get(name)
+        if before is not None and moved.nbytes < self._buffer_bytes[name]:
+            raise ValueError(
+                f"memory: got {moved.nbytes} bytes, allowed: {self._buffer_bytes[name]}, "
+                f"which {name!r} has"
+            )
         report = make_struct(_library.MoveReport)
         self._raising(
             call, "graph_manager_move_buffer", self.handle, name.encode(), moved.address,
             ctypes.byref(report),
         )  # fmt: skip
-        self._buffers.append(moved)
+        self._keeps_stream._keep_until_synchronized(before)
+        self._buffers[name] = moved
         return MoveReport(
             **{field.name: getattr(report, field.name) for field in dataclasses.fields(MoveReport)}
         )
