@@ -4,20 +4,35 @@ import {randomBytes} from 'node:crypto';
 
 const chatLogprobs = (entries) => (entries ? {content: entries, refusal: null} : null);
 
-// The older format: columns.
-function completionLogprobs(entries) {
+// A token in the older format, which has no bytes beside it: parts of characters are told apart.
+function nameOf({token, bytes}) {
+  const raw = Buffer.from(bytes);
+  const isText = Buffer.from(raw.toString()).equals(raw);
+  return isText ? token : `bytes:${raw.toString('hex').replace(/../g, '\\x$&')}`;
+}
+
+// The older format: columns. offsets: of each choice's text so far, by its index.
+function completionLogprobs(entries, index, offsets) {
   if (!entries) return null;
   const columns = {tokens: [], token_logprobs: [], top_logprobs: [], text_offset: []};
-  let offset = 0;
-  for (const {token, logprob, top_logprobs: top} of entries) {
-    columns.tokens.push(token);
+  let offset = offsets.get(index) ?? 0;
+  for (const entry of entries) {
+    const {token, logprob, top_logprobs: top} = entry;
+    columns.tokens.push(nameOf(entry));
     columns.token_logprobs.push(logprob);
-    columns.top_logprobs.push(Object.fromEntries(top.map((one) => [one.token, one.logprob])));
+    columns.top_logprobs.push(Object.fromEntries(top.map((one) => [nameOf(one), one.logprob])));
     columns.text_offset.push(offset);
     offset += token.length;
   }
+  offsets.set(index, offset);
   return columns;
 }
+
+const completionChoice = ({index, logprobs, ...rest}, offsets) => ({
+  index,
+  ...rest,
+  logprobs: completionLogprobs(logprobs, index, offsets),
+});
 
 const formats = {
   chat: {
@@ -39,8 +54,8 @@ const formats = {
     prefix: 'cmpl-',
     object: 'text_completion',
     chunk: 'text_completion',
-    whole: ({logprobs, ...rest}) => ({...rest, logprobs: completionLogprobs(logprobs)}),
-    piece: ({logprobs, isFirst, ...rest}) => ({...rest, logprobs: completionLogprobs(logprobs)}),
+    whole: completionChoice,
+    piece: ({isFirst, ...choice}, offsets) => completionChoice(choice, offsets),
   },
 };
 
@@ -48,6 +63,7 @@ const formats = {
 export class Answer {
   #format;
   #common;
+  #offsets = new Map();
 
   // kind: 'completion' or 'chat'.
   constructor(kind, model) {
@@ -59,13 +75,14 @@ export class Answer {
   // choices: {index, text, logprobs, finish_reason} each; logprobs undefined: not asked for.
   whole(choices, usage) {
     const {object, whole} = this.#format;
-    return {...this.#common, object, choices: choices.map(whole), usage};
+    const shown = choices.map((choice) => whole(choice, this.#offsets));
+    return {...this.#common, object, choices: shown, usage};
   }
 
   // A chunk with a piece of one choice: {index, text, logprobs, finish_reason, isFirst}.
   piece(choice) {
     const {chunk, piece} = this.#format;
-    return {...this.#common, object: chunk, choices: [piece(choice)]};
+    return {...this.#common, object: chunk, choices: [piece(choice, this.#offsets)]};
   }
 
   // The chunk with the usage, behind all others.

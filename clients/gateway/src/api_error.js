@@ -21,10 +21,20 @@ function typeOf(status) {
   return status < 500 ? 'invalid_request_error' : 'server_error';
 }
 
+// The begin of a value as JSON.
+export function shown(value) {
+  if (value === undefined) return 'nothing';
+  try {
+    return JSON.stringify(value).slice(0, 100);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return 'a value nested too deeply'; // for the stack
+  }
+}
+
 // A field that is wrong: what it got and what is allowed.
 export function invalid(param, got, allowed) {
-  const shown = got === undefined ? 'nothing' : JSON.stringify(got).slice(0, 100);
-  return new ApiError(400, `${param}: got ${shown}, allowed: ${allowed}`, {
+  return new ApiError(400, `${param}: got ${shown(got)}, allowed: ${allowed}`, {
     param,
     code: 'invalid_value',
   });

@@ -79,7 +79,14 @@ export class Batcher {
     return this.#prefixes.numUnused;
   }
 
-  // Makes these free.
+  // Of them, those that the next plan could take: not what the first that waits shares.
+  get numEvictable() {
+    const [generation] = this.#waiting;
+    const found = (generation && this.#findPrefix(generation)) ?? [];
+    return this.#prefixes.numUnused - found.filter(({users}) => users === 0).length;
+  }
+
+  // Makes all that are kept free.
   forgetPrefixes() {
     this.#pool.release(this.#prefixes.evict(Infinity));
   }

@@ -31,11 +31,13 @@ export class BlockPool {
     this.#free.push(...blocks);
   }
 
-  // Asks the server for what is missing of `count` blocks; there may be fewer afterwards.
-  async reserve(count) {
+  // Asks the server for what is missing of `count` blocks; there may be fewer afterwards. kept():
+  // how many of them the caller can do without where the server refuses.
+  async reserve(count, kept) {
     const missing = count - this.#free.length;
     if (missing <= 0 || performance.now() < this.#askAgainAt) return;
-    for (const wanted of missing < SPARE ? [SPARE, missing] : [missing]) {
+    for (const wanted of new Set([Math.max(SPARE, missing), missing, missing - kept()])) {
+      if (wanted <= 0) break;
       try {
         this.#free.push(...(await this.#session.allocate(wanted)));
         return;

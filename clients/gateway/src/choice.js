@@ -5,8 +5,6 @@ import {Generation} from './generation.js';
 import {tooAmbiguous} from './json_format.js';
 import {StopStrings, TextStream} from './text_stream.js';
 
-const bytesOf = (text) => [...Buffer.from(text)];
-
 export class Choice {
   finishReason = null;
   error; // ApiError, where finishReason is 'error'
@@ -76,8 +74,8 @@ export class Choice {
 
   #describe({token, logprob, top}) {
     const one = (id, value) => {
-      const text = this.#textModel.tokenText(id);
-      return {token: text, logprob: value, bytes: bytesOf(text)};
+      const [text, bytes] = [this.#textModel.tokenText(id), this.#textModel.bytesOf(id)];
+      return {token: text, logprob: value, bytes};
     };
     const likeliest = top.slice(0, this.#numLogprobs);
     return {

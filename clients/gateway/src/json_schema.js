@@ -2,6 +2,8 @@
 // JSON Schema to the grammar of texts that are right by it (docs/clients.md says what is taken).
 // A keyword that is not known is refused by name: none is passed over that a text may break.
 
+import {shown} from './api_error.js';
+
 const MAX_DEPTH = 100; // of schemas within each other
 const MAX_COUNT = 512; // of maxLength, minLength, maxItems, minItems
 const MAX_NODES = 50000; // of one schema's grammar
@@ -32,8 +34,7 @@ export class SchemaError extends Error {
 }
 
 function refuse(path, got, allowed) {
-  const shown = got === undefined ? 'nothing' : JSON.stringify(got).slice(0, 100);
-  throw new SchemaError(path, `got ${shown}, allowed: ${allowed}`);
+  throw new SchemaError(path, `got ${shown(got)}, allowed: ${allowed}`);
 }
 
 const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);

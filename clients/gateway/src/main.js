@@ -29,7 +29,8 @@ Serves OpenAI's API (/v1/models, /v1/completions, /v1/chat/completions) over a s
   --tls-key FILE          its key
   --max-rows N            rows that run at a time; what the server allows unless set
   --step-tokens N         tokens of one step, prompts included; what the server allows unless set
-  --max-queue N           requests that may wait (1024); more are answered 503
+  --max-queue N           answers that may wait (1024), n for each prompt of a request; requests
+                          for more get a 503
   --queue-timeout S       seconds that a request waits to be admitted (60), then it is answered 503
   --prefix-blocks N       KV blocks that are kept for prompts that begin alike; half of the pool
                           unless set; 0: every prompt is computed whole
@@ -56,6 +57,8 @@ const options = {
   'prefix-seconds': {type: 'string', default: '300'},
   help: {type: 'boolean', default: false},
 };
+
+const CLOSE_MS = 1000;
 
 const log = (text) => process.stderr.write(`reprise-gateway: ${text}\n`);
 
@@ -109,6 +112,8 @@ function stopOnSignals(server, scheduler, client) {
     const closed = new Promise((done) => server.close(done));
     server.closeIdleConnections();
     await scheduler.stop();
+    // For answers on their way; what is left are requests that never came whole, and idle clients.
+    setTimeout(() => server.closeAllConnections(), CLOSE_MS).unref();
     await closed;
     client.close();
     process.exit(0);

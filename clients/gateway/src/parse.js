@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of /v1/completions and /v1/chat/completions: every field is read, known to do nothing
 // here, or refused by name.
-import {ApiError, invalid} from './api_error.js';
+import {ApiError, invalid, shown} from './api_error.js';
 
 const MAX_CHOICES = 128;
 const MAX_STOPS = 16;
@@ -71,7 +71,7 @@ function checkFields(body, kind) {
     const allowed = neutral[name];
     const isNothing = Array.isArray(value) && value.length === 0;
     if (allowed && !isNothing && !allowed.includes(value)) {
-      const message = `${name}: got ${JSON.stringify(value).slice(0, 100)}, not supported`;
+      const message = `${name}: got ${shown(value)}, not supported`;
       throw refuse(400, message, name, 'unsupported_parameter');
     }
   }
@@ -102,12 +102,14 @@ function stopsOf(body) {
 
 function biasOf(body, vocabulary) {
   const bias = body.logit_bias ?? {};
-  const tokens = Object.keys(bias).map(Number);
+  const names = Object.keys(bias);
   const values = Object.values(bias);
   const right =
-    tokens.every((token) => Number.isInteger(token) && token >= 0 && token < vocabulary) &&
+    names.every((name) => /^(0|[1-9]\d*)$/.test(name) && Number(name) < vocabulary) &&
     values.every((value) => typeof value === 'number' && Math.abs(value) <= 100);
-  if (typeof bias === 'object' && right) return {logitBiasToken: tokens, logitBias: values};
+  if (typeof bias === 'object' && !Array.isArray(bias) && right) {
+    return {logitBiasToken: names.map(Number), logitBias: values};
+  }
   throw invalid('logit_bias', bias, `token ids below ${vocabulary} and numbers from -100 to 100`);
 }
 
@@ -238,7 +240,7 @@ function lengthOf(body, prompts, maxTokens) {
   if (prompts.some((tokens) => tokens.length === 0)) {
     throw invalid('prompt', '', 'text of at least one token');
   }
-  const prompt = Math.max(...prompts.map((tokens) => tokens.length));
+  const prompt = prompts.reduce((most, {length}) => Math.max(most, length), 0);
   const left = maxTokens - prompt;
   if (left >= (wanted ?? 1)) return {wanted, left};
   const completion = wanted ?? 1;

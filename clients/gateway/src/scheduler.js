@@ -60,19 +60,26 @@ export class Scheduler {
   // Tokens that a prompt and its answer may have together.
   get maxTokens() {
     const {limits, pool} = this.#described;
-    return Math.min(limits.maxContextLength, (pool.numBlocks - 1) * pool.blockSize);
+    const numBlocks = limits.maxSessionBlocks || pool.numBlocks - 1; // 0: not said
+    return Math.min(limits.maxContextLength, numBlocks * pool.blockSize);
   }
 
   get isConnected() {
     return this.#failure === undefined;
   }
 
+  // Throws ApiError where `count` generations cannot be queued now.
+  checkRoom(count) {
+    if (this.#stopped) throw overloaded('the gateway is stopping');
+    const {numWaiting} = this.#batcher;
+    const {maxQueue} = this.#options;
+    if (numWaiting + count <= maxQueue) return;
+    throw overloaded(`queue: got ${count} answers while ${numWaiting} wait, allowed: ${maxQueue}`);
+  }
+
   // Throws ApiError where the generation cannot be queued.
   submit(generation) {
-    if (this.#stopped) throw overloaded('the gateway is stopping');
-    if (this.#batcher.numWaiting >= this.#options.maxQueue) {
-      throw overloaded(`${this.#batcher.numWaiting} requests wait already, allowed: this many`);
-    }
+    this.checkRoom(1);
     const vocabulary = this.#described.model.vocabSize;
     const wrong = generation.prompt.find((token) => token >= vocabulary);
     if (wrong !== undefined) {
@@ -194,12 +201,12 @@ export class Scheduler {
 
   async #sendNext() {
     if (this.#flights.length >= DEPTH || this.#refused.length > 0) return false;
-    await this.#pool.reserve(this.#batcher.blocksWanted);
+    const kept = () => this.#batcher.numEvictable;
+    await this.#pool.reserve(this.#batcher.blocksWanted, kept);
     if (this.#refused.length > 0) return false; // meanwhile
     const planned = this.#batcher.plan({flush: this.#flights.length === 0});
     if (!planned) return false;
     const {request, flight} = planned;
-    for (const generation of flight.before.keys()) generation.deadline = Infinity;
     this.#flights.push(flight);
     const session = this.#session;
     session.step(request).then(
@@ -240,7 +247,10 @@ export class Scheduler {
   #take(session, answer) {
     if (session !== this.#session) return;
     try {
-      this.#batcher.apply(this.#flights.shift(), answer);
+      const flight = this.#flights.shift();
+      this.#batcher.apply(flight, answer);
+      // Not before: a step that is refused leaves its rows waiting.
+      for (const generation of flight.before.keys()) generation.deadline = Infinity;
       this.#notify();
     } catch (error) {
       this.#fail(session, error);

@@ -22,6 +22,8 @@ function usageOf(request, choices) {
 // All choices of a request, submitted. onPiece(choice, piece): as of Choice. Throws ApiError where
 // one of them cannot be queued; then none is.
 function submit(request, {scheduler, textModel, jsonFormats}, onPiece) {
+  // Before they are made: a small body may ask for millions.
+  scheduler.checkRoom(request.prompts.length * request.choices);
   const choices = request.prompts.flatMap((prompt, i) =>
     Array.from({length: request.choices}, (_, j) => {
       const index = i * request.choices + j;

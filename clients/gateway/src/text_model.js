@@ -45,6 +45,7 @@ function templateOf(directory, config) {
 export class TextModel {
   #tokenizer;
   #tokenizerJson;
+  #tokenBytes;
   #template;
   #specials;
 
@@ -69,7 +70,7 @@ export class TextModel {
 
   // As tokenBytesOf.
   tokenBytes() {
-    return tokenBytesOf(this.#tokenizerJson);
+    return (this.#tokenBytes ??= tokenBytesOf(this.#tokenizerJson));
   }
 
   // Token ids of a text, with those that the tokenizer puts before or behind one.
@@ -106,6 +107,18 @@ export class TextModel {
       skip_special_tokens: true,
       clean_up_tokenization_spaces: false,
     });
+  }
+
+  // Bytes of one token: those of its text where it is a special one, or the kind of vocabulary is
+  // not known.
+  bytesOf(token) {
+    let known;
+    try {
+      known = this.tokenBytes()[token];
+    } catch {
+      known = undefined;
+    }
+    return [...(known ?? Buffer.from(this.tokenText(token)))];
   }
 
   // One token as it is written, special ones too.

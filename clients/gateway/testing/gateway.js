@@ -24,8 +24,8 @@ export class Gateway {
   }
 
   // Resolves to its exit code.
-  stop() {
-    return this.child.stop();
+  stop(signal) {
+    return this.child.stop(signal);
   }
 
   get output() {

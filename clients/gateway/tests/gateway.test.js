@@ -3,8 +3,10 @@
 // official openai client.
 import assert from 'node:assert/strict';
 import {writeFileSync} from 'node:fs';
+import {connect} from 'node:net';
 import {join} from 'node:path';
 import {after, before, describe, test} from 'node:test';
+import {setTimeout as sleep} from 'node:timers/promises';
 
 import OpenAI from 'openai';
 import {Client} from 'reprise-client';
@@ -59,6 +61,10 @@ const refusals = [
   [{model, prompt: 'a', stop: ['']}, 400, 'stop', 'invalid_value'],
   [{model, prompt: 'a', logit_bias: {199: 1}}, 400, 'logit_bias', 'invalid_value'],
   [{model, prompt: 'a', logit_bias: 'none'}, 400, 'logit_bias', 'invalid_value'],
+  [{model, prompt: 'a', logit_bias: [1]}, 400, 'logit_bias', 'invalid_value'],
+  [{model, prompt: 'a', logit_bias: {'': 1}}, 400, 'logit_bias', 'invalid_value'],
+  [{model, prompt: 'a', logit_bias: {'0x5': 1}}, 400, 'logit_bias', 'invalid_value'],
+  [{model, prompt: 'a', logit_bias: {'05': 1}}, 400, 'logit_bias', 'invalid_value'],
   [{model, prompt: 'a', logprobs: 1000}, 400, 'logprobs', 'invalid_value'],
   [{model, prompt: 'a', stream: 1}, 400, 'stream', 'invalid_value'],
   [{model, prompt: 'a', stream_options: {}}, 400, 'stream_options', 'invalid_value'],
@@ -150,6 +156,18 @@ describe('the gateway', () => {
     assert.equal(Object.keys(logprobs.top_logprobs[0]).length, 2);
   });
 
+  test('text offsets of a stream go on from piece to piece, by choice', async () => {
+    const request = ask(1, {logprobs: 0, n: 2, temperature: 1, seed: 3, max_tokens: 12});
+    const {body} = await gateway.complete(request);
+    const stream = await gateway.complete({...request, stream: true});
+    const pieces = eventsOf(stream.body).flatMap((event) => event.choices ?? []);
+    for (const {index, logprobs} of body.choices) {
+      const own = pieces.filter((piece) => piece.index === index);
+      assert.ok(own.length > 2);
+      assert.deepEqual(own.flatMap((piece) => piece.logprobs.text_offset), logprobs.text_offset);
+    }
+  });
+
   for (const [body, status, param, code] of refusals) {
     test(`refuses ${JSON.stringify(body).slice(0, 60)}`, async () => {
       const got = await gateway.complete(body);
@@ -168,6 +186,24 @@ describe('the gateway', () => {
     assert.equal((await gateway.ask('/completions')).status, 405);
     const large = {model, prompt: 'a'.repeat(9 << 20)};
     assert.equal((await gateway.complete(large)).status, 413);
+  });
+
+  for (const field of ['stop', 'suffix']) {
+    test(`refuses ${field} nested too deeply`, async () => {
+      const deep = '['.repeat(100000) + ']'.repeat(100000);
+      const body = `{"model": "${model}", "prompt": "a", "${field}": [1, ${deep}]}`;
+      const got = await gateway.ask('/completions', undefined, {method: 'POST', body});
+      assert.deepEqual([got.status, got.body.error.param], [400, field]);
+    });
+  }
+
+  test('refuses more answers than may wait before it makes them', async () => {
+    const {status, body} = await gateway.complete({
+      ...{model, n: 128, max_tokens: 1},
+      prompt: Array.from({length: 200000}, () => [5]),
+    });
+    assert.deepEqual([status, body.error.code], [503, 'overloaded']);
+    assert.match(body.error.message, /got 25600000 answers/);
   });
 
   test('a client that goes away frees its row and its blocks', async () => {
@@ -296,6 +332,65 @@ describe('a gateway whose server has little room', () => {
     await session.close();
     client.close();
     assert.equal(await gateway.stop(), 0, gateway.output);
+    assert.equal(await server.remove(), 0, server.output);
+  });
+
+  test('refuses what waits too long for a row of other sessions', async () => {
+    const server = await new Server(llamaTiny, [...small, '256KiB']).start();
+    const gateway = await startGateway(server, '--queue-timeout', '0.5');
+    const client = new Client(server.socket);
+    const session = await client.openSession();
+    const blocks = await session.allocate(4);
+    const add = blocks.map((block, row) => ({row, blocks: [block]}));
+    await session.step({add, chunks: [{row: 0, tokens: [1], sample: true}]});
+    const refused = await gateway.complete(ask(0));
+    assert.deepEqual([refused.status, refused.body.error?.code], [503, 'overloaded']);
+    await session.close();
+    assert.equal((await gateway.complete(ask(1))).body.choices?.[0].text, reference[1].text);
+    client.close();
+    assert.equal(await gateway.stop(), 0, gateway.output);
+    assert.equal(await server.remove(), 0, server.output);
+  });
+});
+
+describe('a gateway whose session has a quota', () => {
+  test('refuses at once what needs more blocks, and serves others', async () => {
+    const quota = ['--max-session-blocks', '3']; // 15 tokens
+    const server = await new Server(llamaTiny, [...small, '256KiB', ...quota]).start();
+    const gateway = await startGateway(server, '--queue-timeout', '60');
+    const prompts = [30, 4].map((length) => Array.from({length}, (_, i) => 10 + i));
+    const more = {model, temperature: 0, logit_bias: {2: -100}};
+    const begin = performance.now();
+    // The first never fits, the second grows too long, the others fit.
+    const asked = [
+      gateway.complete({...more, prompt: prompts[0], max_tokens: 4}),
+      gateway.complete({...more, prompt: prompts[1], max_tokens: 40}),
+      ...[1, 2, 3].map(() => gateway.complete({...more, prompt: prompts[1], max_tokens: 11})),
+    ];
+    const answers = await Promise.all(asked);
+    for (const {status, body} of answers.splice(0, 2)) {
+      assert.deepEqual([status, body.error?.code], [400, 'context_length_exceeded']);
+      assert.match(body.error.message, /15/);
+    }
+    for (const {status, body} of answers) assert.equal(status, 200, JSON.stringify(body));
+    assert.ok(performance.now() - begin < 30000);
+    assert.equal(await gateway.stop(), 0, gateway.output);
+    assert.equal(await server.remove(), 0, server.output);
+  });
+});
+
+describe('a gateway that is told to stop', () => {
+  test('does not wait for a request that never comes whole', async () => {
+    const server = await new Server(llamaTiny, [...small, '256KiB']).start();
+    const gateway = await startGateway(server);
+    const {hostname, port} = new URL(gateway.url);
+    const socket = connect(Number(port), hostname);
+    socket.on('error', () => {});
+    socket.write('POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{');
+    await gateway.complete(ask(0)); // by now the gateway has the other one
+    const late = sleep(20000).then(() => gateway.stop('SIGKILL'));
+    assert.equal(await Promise.race([gateway.stop(), late]), 0, gateway.output);
+    socket.destroy();
     assert.equal(await server.remove(), 0, server.output);
   });
 });
@@ -447,6 +542,19 @@ describe('a gateway whose prompts begin alike', () => {
     assert.deepEqual(again.body.choices, right[0]);
     assert.equal(await gateway.stop(), 0, gateway.output);
     assert.equal((await pool()).freeBlocks, numBlocks - 1);
+  });
+
+  test('a prompt of almost the whole pool takes what is kept', async () => {
+    const tiny = await new Server(llamaTiny, [...small, '32KiB']).start();
+    const gateway = await startGateway(tiny, '--prefix-blocks', '1000', '--queue-timeout', '5');
+    // Of 11 blocks; the last one shares four of them.
+    const [first, second] = [0, 1].map((i) => Array.from({length: 45}, (_, j) => 10 + i + j));
+    for (const prompt of [first, second, [...second.slice(0, 20), ...first.slice(0, 25)]]) {
+      const {status, body} = await gateway.complete({model, prompt, max_tokens: 4});
+      assert.equal(status, 200, JSON.stringify(body));
+    }
+    assert.equal(await gateway.stop(), 0, gateway.output);
+    assert.equal(await tiny.remove(), 0, tiny.output);
   });
 
   test('of JSON and with penalties too', async () => {
