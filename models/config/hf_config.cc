@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "models/config/architectures.h"
 #include "models/config/config_report.h"
 #include "models/config/hf_experts.h"
@@ -267,6 +269,26 @@ std::string BaseName(const std::string& directory) {
 
 namespace {
 
+// A refusal of the spec, in the names of the fields that it comes from.
+absl::Status InNamesOfFields(const absl::Status& refusal) {
+  if (refusal.ok()) return refusal;
+  const bool of_mamba = absl::StartsWith(refusal.message(), "mamba.");
+  return absl::Status(
+      refusal.code(),
+      absl::StrCat(
+          "config.json: ",
+          absl::StrReplaceAll(refusal.message(),
+                              {{"num_layers", "num_hidden_layers"},
+                               {"num_heads", of_mamba ? "mamba_n_heads" : "num_attention_heads"},
+                               {"num_kv_heads", "num_key_value_heads"},
+                               {"mamba.num_heads", "mamba_n_heads"},
+                               {"mamba.num_groups", "mamba_n_groups"},
+                               {"mamba.state_size", "mamba_d_state"},
+                               {"mamba.conv_width", "mamba_d_conv"},
+                               {"mamba.head_dim", "mamba_d_head"},
+                               {"rope.theta", "rope_theta"}})));
+}
+
 // The consumed fields, each reader on its own: what one refuses does not hide what the next would.
 void ReadConsumedFields(const Json& config, const JsonFields& fields,
                         const Architecture& architecture, ModelSpec& spec, Errors& errors) {
@@ -287,7 +309,7 @@ void ReadConsumedFields(const Json& config, const JsonFields& fields,
   errors.Add(ReadDType(fields, spec));
   errors.Add(ReadQuantization(fields, spec));
   if (!errors.empty()) return;
-  if (errors.Add(ValidateModelSpec(spec)))
+  if (errors.Add(InNamesOfFields(ValidateModelSpec(spec))))
     errors.Add(ReadSlidingWindow(config, architecture, spec));
 }
 

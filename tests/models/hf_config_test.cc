@@ -502,12 +502,12 @@ TEST(HfConfig, SizesMustBePositiveIntegers) {
 
 TEST(HfConfig, AbsurdCombinationsAreRefused) {
   ExpectInvalid(StatusWith({{"num_key_value_heads", 7}}),
-                {"num_heads: got 24", "num_kv_heads (7)"});
+                {"config.json: num_attention_heads: got 24", "num_key_value_heads (7)"});
   ExpectInvalid(StatusWith({{"head_dim", 63}}), {"head_dim: got 63", "even"});
   ExpectInvalid(
       StatusWith({{"head_dim", nullptr}, {"num_attention_heads", 7}, {"num_key_value_heads", 7}}),
       {"hidden_size: got 3072", "num_attention_heads (7)"});
-  ExpectInvalid(StatusWith({{"num_hidden_layers", 2147483647}}), {"num_layers"});
+  ExpectInvalid(StatusWith({{"num_hidden_layers", 2147483647}}), {"num_hidden_layers"});
 }
 
 TEST(HfConfig, NumbersMustBeFiniteAndPositive) {

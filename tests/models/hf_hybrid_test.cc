@@ -123,12 +123,11 @@ TEST(HfHybrid, RefusesWhatItWouldNotCompute) {
           {"layers_block_type: got", "the same as layer_types"});
   refuses({{"mamba_n_heads", 47}}, {"mamba_n_heads: got 47", "(3072)"});
   refuses({{"mamba_d_head", 32}}, {"mamba_d_head: got 32", "(64)"});
-  refuses({{"mamba_n_heads", 12}, {"mamba_d_head", "auto"}},
-          {"mamba.head_dim: got 256", "1 to 128"});
-  refuses({{"mamba_d_state", 260}}, {"mamba.state_size: got 260", "1 to 256"});
-  refuses({{"mamba_d_state", 65}}, {"mamba.state_size: got 65", "1 to 64"});
-  refuses({{"mamba_n_groups", 5}}, {"mamba.num_groups: got 5", "divide num_heads (48)"});
-  refuses({{"mamba_d_conv", 1}}, {"mamba.conv_width: got 1", "2 to 64"});
+  refuses({{"mamba_n_heads", 12}, {"mamba_d_head", "auto"}}, {"mamba_d_head: got 256", "1 to 128"});
+  refuses({{"mamba_d_state", 260}}, {"config.json: mamba_d_state: got 260", "1 to 256"});
+  refuses({{"mamba_d_state", 65}}, {"mamba_d_state: got 65", "1 to 64"});
+  refuses({{"mamba_n_groups", 5}}, {"mamba_n_groups: got 5", "divide mamba_n_heads (48)"});
+  refuses({{"mamba_d_conv", 1}}, {"mamba_d_conv: got 1", "2 to 64"});
   refuses({{"position_embedding_type", "alibi"}},
           {"position_embedding_type: got \"alibi\"", "null, 'nope' and 'rope'"});
   refuses({{"normalization_function", "layernorm"}}, {"normalization_function: got"});

@@ -293,7 +293,8 @@ TEST(HfQwen2, AbsenceMeansWhatTransformersMeansByIt) {
   EXPECT_EQ(
       Parse(kQwen3, {{"num_attention_heads", 64}, {"num_key_value_heads", nullptr}})->num_kv_heads,
       64);
-  ExpectInvalid(ParseWithout(kQwen2, {"num_key_value_heads"}).status(), {"num_kv_heads (32)"});
+  ExpectInvalid(ParseWithout(kQwen2, {"num_key_value_heads"}).status(),
+                {"num_key_value_heads (32)"});
 }
 
 int64_t NumSliding(const ModelSpec& spec) {
