@@ -4,10 +4,11 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
 
 namespace reprise::service {
 
-absl::Status CheckTlsOptions(const TlsFiles& tls, const std::vector<Identity>& identities) {
+absl::Status CheckTlsFiles(const TlsFiles& tls) {
   if (tls.certificate.empty() != tls.key.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("TLS: got a ", tls.key.empty() ? "certificate" : "key",
@@ -21,6 +22,11 @@ absl::Status CheckTlsOptions(const TlsFiles& tls, const std::vector<Identity>& i
     return absl::InvalidArgumentError(
         "client CRL: got one without a client CA, allowed: with the one whose list it is");
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTlsOptions(const TlsFiles& tls, const std::vector<Identity>& identities) {
+  REPRISE_RETURN_IF_ERROR(CheckTlsFiles(tls));
   const auto known =
       std::find_if(identities.begin(), identities.end(),
                    [](const Identity& identity) { return !identity.certificate_names.empty(); });

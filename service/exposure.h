@@ -13,8 +13,10 @@
 
 namespace reprise::service {
 
-// Errors: InvalidArgument (what, got, allowed): half of a pair of files; client certificates that
-// nothing could verify, or that nobody would be known by.
+// Errors: InvalidArgument (what, got, allowed): files that need another, which is not there.
+absl::Status CheckTlsFiles(const TlsFiles& tls);
+
+// The same, and client certificates that nothing could verify, or that nobody would be known by.
 absl::Status CheckTlsOptions(const TlsFiles& tls, const std::vector<Identity>& identities);
 
 // Errors: FailedPrecondition for an address that others than this host reach, without both TLS and

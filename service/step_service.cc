@@ -45,6 +45,7 @@ StepService::StepService(const ServiceLimits& limits, Callers& callers,
                          std::function<void(const std::string&)> report)
     : max_message_bytes_(limits.max_message_bytes),
       max_resume_grace_ms_(limits.max_resume_grace_ms),
+      max_session_blocks_(limits.session.max_blocks),
       allow_attention_trees_(limits.allow_attention_trees),
       allow_administration_(limits.allow_administration),
       joint_(limits.joint),
@@ -229,6 +230,8 @@ grpc::ServerUnaryReactor* StepService::Unary(grpc::CallbackServerContext* contex
     if constexpr (kNamesSession<Request>) {
       const absl::Status handled = (this->*method.handle)(*session, wire_request, &wire_response);
       if (!handled.ok()) return sessions_.WhyEnded(*session, handled);
+    } else if constexpr (kTellsCaller<Request>) {
+      REPRISE_RETURN_IF_ERROR((this->*method.handle)(*account, wire_request, &wire_response));
     } else {
       REPRISE_RETURN_IF_ERROR((this->*method.handle)(wire_request, &wire_response));
     }

@@ -189,7 +189,8 @@ class StepService final : public RawStepService {
 
   // nullptr while loading.
   Attached* attached() const { return attached_.load(std::memory_order_acquire); }
-  absl::Status Describe(const v1::DescribeRequest& request, v1::DescribeResponse* response);
+  absl::Status Describe(const Account& caller, const v1::DescribeRequest& request,
+                        v1::DescribeResponse* response);
   absl::Status Allocate(ServedSession& session, const v1::AllocateRequest& request,
                         v1::AllocateResponse* response);
   absl::Status SetAttentionTree(const v1::SetAttentionTreeRequest& request,
@@ -237,13 +238,19 @@ class StepService final : public RawStepService {
   static constexpr bool kNamesSession = requires(const Request& request) {
     request.session();
   };
+  // Whether the answer is another one for another caller.
+  template <typename Request>
+  static constexpr bool kTellsCaller = std::is_same_v<Request, v1::DescribeRequest>;
   template <typename Request, typename Response>
   struct UnaryMethod {
     const char* name;
     Role role;
-    std::conditional_t<kNamesSession<Request>,
-                       absl::Status (StepService::*)(ServedSession&, const Request&, Response*),
-                       absl::Status (StepService::*)(const Request&, Response*)>
+    std::conditional_t<
+        kNamesSession<Request>,
+        absl::Status (StepService::*)(ServedSession&, const Request&, Response*),
+        std::conditional_t<kTellsCaller<Request>,
+                           absl::Status (StepService::*)(const Account&, const Request&, Response*),
+                           absl::Status (StepService::*)(const Request&, Response*)>>
         handle;
   };
   // Looks who asks, scans, finds the session, parses, calls the method, serialises, finishes.
@@ -261,6 +268,7 @@ class StepService final : public RawStepService {
 
   const uint64_t max_message_bytes_;
   const uint64_t max_resume_grace_ms_;
+  const uint32_t max_session_blocks_;  // 0: as many as the pool has
   const bool allow_attention_trees_;
   const bool allow_administration_;
   const JointLimits joint_;

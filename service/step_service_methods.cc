@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the unary calls of StepService do, once the caller may, the engine is there and the request
 // has been parsed (StepService::Unary).
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -35,12 +36,16 @@ absl::StatusOr<std::vector<int64_t>> BucketsOf(
 
 }  // namespace
 
-absl::Status StepService::Describe(const v1::DescribeRequest& /*request*/,
+absl::Status StepService::Describe(const Account& caller, const v1::DescribeRequest& /*request*/,
                                    v1::DescribeResponse* response) {
   const engine::DecodeEngine& engine = attached()->host.engine;
   DescribeToWire(engine.info(), engine.pool(), engine.captured_graphs(), engine.attention_tree(),
                  max_message_bytes_, response);
   KvLayoutToWire(engine.info().kv, model_, response->mutable_kv_layout());
+  uint32_t blocks = engine.pool().num_blocks - 1;  // but the scratch block
+  for (const uint32_t limit : {max_session_blocks_, caller.max_blocks.load()})
+    if (limit != 0) blocks = std::min(blocks, limit);
+  response->mutable_limits()->set_max_session_blocks(blocks);
   return absl::OkStatus();
 }
 

@@ -17,6 +17,7 @@
 #include "kernels/step/step_limits.h"
 #include "models/model_source.h"
 #include "runtime/status_macros.h"
+#include "service/exposure.h"
 #include "service/kv/kv_exchange.h"
 #include "service/kv/model_fingerprint.h"
 #include "service/message_bounds.h"
@@ -210,6 +211,8 @@ absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& 
   // minute of loading.
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
   REPRISE_RETURN_IF_ERROR(CheckDeviceFlags(flags.engine.device));
+  const absl::Status tls = service::CheckTlsFiles(flags.server.tls);
+  if (!tls.ok()) return UsageError(std::string(tls.message()));
   if (flags.kv_exchange.empty() && flags.engine.engine.export_bytes != 0)
     return UsageError("export-space: got some without --kv-exchange, allowed: with a directory");
   service::ServerOptions options = flags.server;

@@ -136,6 +136,7 @@ absl::StatusOr<Callers::Change> Callers::Replace(const std::vector<Identity>& id
     }
     account.may_have_sessions = identity != nullptr && identity->roles.Allow(Role::kStep);
     account.max_sessions = identity == nullptr ? 0 : identity->quota.max_sessions;
+    account.max_blocks = identity == nullptr ? 0 : identity->quota.max_blocks;
   }
   account_of_.swap(account_of);
   return change;

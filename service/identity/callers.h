@@ -42,7 +42,8 @@ struct Account {
       : name(of.name),
         is_proven(proven),
         share(of.weight, of.priority),
-        max_sessions(of.quota.max_sessions) {}
+        max_sessions(of.quota.max_sessions),
+        max_blocks(of.quota.max_blocks) {}
   // What logs call it: "" where it is everyone.
   std::string_view log_name() const {
     return is_proven ? std::string_view(name) : std::string_view();
@@ -52,6 +53,7 @@ struct Account {
   const bool is_proven;
   StepShare share;
   std::atomic<uint32_t> max_sessions;  // 0: as many as the server has
+  std::atomic<uint32_t> max_blocks;    // of all its sessions together; 0: as many as the pool has
   // False once its identity is gone, or has no role that allows sessions any more.
   std::atomic<bool> may_have_sessions = true;
   // The engine's, for the quota. Set before any session is opened.

@@ -203,6 +203,16 @@ TEST_F(IdentityEndToEnd, OptionsThatAreWrongTogetherAreUsageErrors) {
   }
 }
 
+TEST_F(IdentityEndToEnd, FilesOfTlsThatNeedAnotherAreUsageErrors) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+      {{"--tls-certificate", "c"}, "TLS: got a certificate alone, allowed: both it and its key"},
+      {{"--tls-key", "k"}, "TLS: got a key alone"},
+      {{"--tls-client-ca", "a"}, "client CA: got one without TLS"},
+      {{"--tls-certificate", "c", "--tls-key", "k", "--tls-client-crl", "l"},
+       "client CRL: got one without a client CA"}};
+  for (const auto& [flags, says] : wrong) Expect(Serve(flags), 2, says);
+}
+
 // What a shell's unset variable leaves does not stand for an open server, or for plain text.
 TEST_F(IdentityEndToEnd, AFileWithoutANameIsAUsageError) {
   for (const char* option : {"--identities", "--tls-certificate", "--tls-key", "--tls-client-ca"}) {

@@ -22,12 +22,14 @@ class Quotas : public ::testing::Test {
     ServedModel::Options options;
     Identity small{.name = "small", .tokens = {TokenDigest::Of("s")}};
     small.roles.Add(Role::kStep);
+    small.roles.Add(Role::kObserve);
     small.quota = {.max_sessions = 2, .max_rows = 2, .max_blocks = 6};
     Identity large = small;
     large.name = "large";
     large.tokens = {TokenDigest::Of("l")};
     large.quota = {};
     options.server.identities = {small, large};
+    options.server.session_limits.max_blocks = 9;
     return options;
   }
   grpc::Status Allocate(const StreamClient& client, const std::string& token, uint32_t count) {
@@ -83,6 +85,20 @@ TEST_F(Quotas, OfBlocks) {
   EXPECT_TRUE(first.Finish().ok());
   EXPECT_TRUE(Allocate(second, "s", 3).ok());
   EXPECT_EQ(Allocate(second, "s", 1).error_code(), kExhausted);
+}
+
+TEST_F(Quotas, OfBlocksAreToldBeforeTheyAreMet) {
+  const auto told = [&](const std::string& token) {
+    grpc::ClientContext context;
+    AddToken(token, &context);
+    v1::DescribeResponse response;
+    EXPECT_TRUE(v1::StepService::NewStub(served_.NewChannel())
+                    ->Describe(&context, v1::DescribeRequest(), &response)
+                    .ok());
+    return response.limits().max_session_blocks();
+  };
+  EXPECT_EQ(told("s"), 6u);
+  EXPECT_EQ(told("l"), 9u);
 }
 
 v1::StepRequest AddRows(StreamClient& client, const std::vector<uint32_t>& rows) {

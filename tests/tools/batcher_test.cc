@@ -351,7 +351,12 @@ TEST_F(BatcherTest, RefusesRequestsThatCanNeverRun) {
   EXPECT_THAT(refused({50}, 1), HasSubstr("token of prompt 7: got 50, allowed: below 50"));
   EXPECT_THAT(refused({1}, 0), HasSubstr("max_new_tokens"));
   EXPECT_THAT(refused({1}, 65), HasSubstr("allowed: 64 together"));
-  EXPECT_THAT(refused({1}, 33), HasSubstr("got 9 for 33 tokens of context, allowed: 8"));
+  EXPECT_THAT(refused({1}, 33),
+              HasSubstr("got 9 for 33 tokens of context, allowed: 8, the whole pool"));
+  limits.max_session_blocks = 3;
+  Start(limits);
+  EXPECT_THAT(refused({1}, 13),
+              HasSubstr("got 4 for 13 tokens of context, allowed: 3, which a session may hold"));
   EXPECT_TRUE(batcher_->idle());
 }
 

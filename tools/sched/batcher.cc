@@ -73,9 +73,19 @@ absl::Status CheckBatcherOptions(const ServerInfo& server, const BatcherOptions&
                                                  most, ", the server's --max-steps-per-request"));
 }
 
+namespace {
+
+uint32_t NumBlocks(const ServerInfo& server) {
+  const uint32_t of_pool = std::max(server.num_blocks, 1u) - 1;
+  return server.max_session_blocks == 0 ? of_pool : std::min(of_pool, server.max_session_blocks);
+}
+
+}  // namespace
+
 Batcher::Batcher(const ServerInfo& server, const BatcherOptions& options, BlockManager* blocks)
     : limits_(server.limits),
-      num_blocks_(server.num_blocks),
+      num_blocks_(NumBlocks(server)),
+      has_whole_pool_(num_blocks_ + 1 == server.num_blocks),
       options_(options),
       // A step must be able to run every resident row.
       max_rows_(OrElse(options.max_rows, std::min(limits_.max_rows, limits_.max_step_tokens))),
@@ -112,9 +122,10 @@ absl::Status Batcher::Check(const Request& request) const {
     return refuse("context", request.prompt.size(), " prompt and ", request.max_new_tokens,
                   " new tokens, allowed: ", limits_.max_context_length, " together");
   }
-  if (BlocksFor(context) + 1 > num_blocks_) {
+  if (BlocksFor(context) > num_blocks_) {
     return refuse("blocks", BlocksFor(context), " for ", context,
-                  " tokens of context, allowed: ", num_blocks_ - 1, ", the whole pool");
+                  " tokens of context, allowed: ", num_blocks_,
+                  has_whole_pool_ ? ", the whole pool" : ", which a session may hold");
   }
   return absl::OkStatus();
 }

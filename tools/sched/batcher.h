@@ -175,7 +175,8 @@ class Batcher {
   static bool Differs(Request* request, uint32_t token);
 
   const kernels::StepLimits limits_;
-  const uint32_t num_blocks_;
+  const uint32_t num_blocks_;  // that it may hold
+  const bool has_whole_pool_;
   const BatcherOptions options_;
   const size_t max_rows_;
   const uint32_t step_tokens_;

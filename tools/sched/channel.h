@@ -20,7 +20,8 @@ namespace reprise::tools {
 // What the scheduler must know of the other side. From Describe, or from an engine's info.
 struct ServerInfo {
   kernels::StepLimits limits = {};
-  uint32_t num_blocks = 0;  // of the pool, the scratch block included
+  uint32_t num_blocks = 0;          // of the pool, the scratch block included
+  uint32_t max_session_blocks = 0;  // of them; 0: all but that one
   std::vector<uint32_t> eos_token_ids = {};
   bool byte_tokens = false;             // an id below 256 is that byte
   uint32_t num_swap_blocks = 0;         // of swap space; 0: none

@@ -566,6 +566,7 @@ ServerInfo ServerInfoOf(const v1::DescribeResponse& description) {
                  .max_logprobs = limits.max_logprobs(),
                  .row_state_bytes = limits.row_state_bytes()},
       .num_blocks = description.pool().num_blocks(),
+      .max_session_blocks = limits.max_session_blocks(),
       .eos_token_ids = {description.model().eos_token_ids().begin(),
                         description.model().eos_token_ids().end()},
       .byte_tokens = description.model().token_encoding() == v1::TOKEN_ENCODING_BYTES,

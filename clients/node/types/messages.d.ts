@@ -274,6 +274,7 @@ export interface Limits {
   maxKvBlocksPerCall: number;
   maxDraftTokens: number;
   rowStateBytes: number;
+  maxSessionBlocks: number;
 }
 
 export interface Bucket {
