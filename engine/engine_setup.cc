@@ -171,7 +171,8 @@ absl::Status CheckLinear(const DecodeEngineOptions& options,
   return absl::InvalidArgumentError(absl::StrCat(
       "linear is packed with ", std::string(runtime::NameOf(options.dtype)), " on ", device.name,
       device.matrix_unit == runtime::MatrixUnit::kNone ? ", which has no matrix units" : "",
-      "; allowed: packed with bf16 and f16 on devices with matrix units, tuned, portable"));
+      "; allowed: packed with bf16 and f16 on devices with matrix units, row-major, portable, "
+      "tuned"));
 }
 
 absl::StatusOr<uint64_t> NumPoolBlocks(const runtime::Device& device,

@@ -271,7 +271,7 @@ int RunCommandLine(int argc, const char* const* argv, const std::string& commit)
   root.footer(kProgramExamples);
   root.require_subcommand(1);
   root.set_version_flag("--version", Version(commit),
-                        "Print the version and the devices that this build knows");
+                        "Print the version and the kinds of devices that this build can use here");
   const std::vector<Command> commands = {
       AddServeCommand(&root),  AddSchedCommand(&root),      AddRunCommand(&root),
       AddHealthCommand(&root), AddTopCommand(&root),        AddSessionsCommand(&root),

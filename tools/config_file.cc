@@ -13,6 +13,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "runtime/status_macros.h"
 #include "tools/input_file.h"
 #include "tools/suggestion.h"
@@ -22,71 +24,124 @@ namespace {
 
 enum class Kind : uint8_t { kText, kNumber, kBool, kArray };
 
+// A line's, or none where key is "".
 struct Setting {
   std::string key;
   Kind kind = Kind::kText;
   std::vector<std::string> values;
+  std::string comment;  // from "#" on
 };
 
 absl::Status Refuse(const std::string& message) { return absl::InvalidArgumentError(message); }
 
-// The line up to its comment. CLI11 ends a value at "#" even between quotes, and knows no escapes.
-absl::StatusOr<std::string> WithoutComment(const std::string& line) {
-  char quote = '\0';
-  for (size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (quote == '\0' && c == '#') return line.substr(0, i);
-    if (quote != '\0' && c == '#') return Refuse("got \"#\" between quotes, allowed: none there");
-    if (quote == '"' && c == '\\')
-      return Refuse("got a backslash between \"\", allowed: between ''");
-    if (quote == '\0' && (c == '"' || c == '\'')) {
-      quote = c;
-    } else if (c == quote) {
-      quote = '\0';
-    }
-  }
-  if (quote != '\0') return Refuse("got a quote that nothing ends, allowed: a value on one line");
-  return line;
+void SkipSpace(std::string_view* rest) {
+  while (!rest->empty() && absl::ascii_isspace(static_cast<unsigned char>(rest->front())))
+    rest->remove_prefix(1);
 }
 
-absl::StatusOr<Kind> KindOf(std::string_view value) {
-  const char first = value.front();
-  if (first == '[') {
-    if (value.ends_with(']')) return Kind::kArray;
-    return Refuse("got an array that does not end here, allowed: one on one line");
+// A text whose quote `rest` begins with; takes it from there.
+absl::StatusOr<std::string> TakeText(std::string_view* rest) {
+  const char quote = rest->front();
+  std::string text;
+  for (size_t i = 1; i < rest->size(); ++i) {
+    const char c = (*rest)[i];
+    if (c == quote) {
+      rest->remove_prefix(i + 1);
+      return text;
+    }
+    if (c == '\\' && quote == '"') {
+      const char escaped = ++i < rest->size() ? (*rest)[i] : '\0';
+      if (escaped != '\\' && escaped != '"') {
+        return Refuse(
+            "got a backslash between \"\", allowed: \\\\ and \\\" there, or a text between ''");
+      }
+      text += escaped;
+      continue;
+    }
+    text += c;
   }
-  if (first == '"' || first == '\'') {
-    if (value.find(first, 1) == value.size() - 1) return Kind::kText;
-    return Refuse("got more behind a text's quotes, allowed: one value");
+  return Refuse("got a quote that nothing ends, allowed: a value on one line");
+}
+
+// One value, added to the setting's; takes it from `rest`.
+absl::StatusOr<Kind> TakeValue(std::string_view* rest, Setting* setting) {
+  if (rest->starts_with('"') || rest->starts_with('\'')) {
+    REPRISE_ASSIGN_OR_RETURN(std::string text, TakeText(rest));
+    setting->values.push_back(std::move(text));
+    return Kind::kText;
   }
+  const std::string value(rest->substr(0, rest->find_first_of(" \t\r,]#")));
+  rest->remove_prefix(value.size());
+  setting->values.push_back(value);
   if (value == "true" || value == "false") return Kind::kBool;
   double number = 0;
-  if (absl::SimpleAtod(absl::string_view(value.data(), value.size()), &number))
-    return Kind::kNumber;
-  return Refuse(absl::StrCat("got ", std::string(value),
+  if (absl::SimpleAtod(value, &number)) return Kind::kNumber;
+  return Refuse(absl::StrCat("got ", value,
                              ", allowed: a text between quotes, a number, true, false, or an array "
                              "of these"));
 }
 
-// A line that holds something.
-absl::StatusOr<Setting> ParseSetting(const std::string& line) {
-  if (line.front() == '[')
-    return Refuse(absl::StrCat("got the section ", line, ", allowed: KEY = VALUE alone"));
-  const size_t equals = line.find('=');
+absl::Status TakeArray(std::string_view* rest, Setting* setting) {
+  for (rest->remove_prefix(1);;) {
+    SkipSpace(rest);
+    if (rest->starts_with(']')) break;
+    if (rest->empty() || rest->starts_with('#'))
+      return Refuse("got an array that does not end here, allowed: one on one line");
+    REPRISE_RETURN_IF_ERROR(TakeValue(rest, setting).status());
+    SkipSpace(rest);
+    if (rest->starts_with(',')) {
+      rest->remove_prefix(1);
+    } else if (!rest->empty() && !rest->starts_with(']') && !rest->starts_with('#')) {
+      return Refuse("got two values of an array without a comma, allowed: one between them");
+    }
+  }
+  rest->remove_prefix(1);
+  return absl::OkStatus();
+}
+
+absl::Status TakeValues(std::string_view* rest, Setting* setting) {
+  if (rest->starts_with('[')) {
+    setting->kind = Kind::kArray;
+    REPRISE_RETURN_IF_ERROR(TakeArray(rest, setting));
+  } else {
+    REPRISE_ASSIGN_OR_RETURN(setting->kind, TakeValue(rest, setting));
+  }
+  SkipSpace(rest);
+  if (!rest->empty() && !rest->starts_with('#'))
+    return Refuse("got more behind a value, allowed: one value, or a comment behind \"#\"");
+  setting->comment = std::string(*rest);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Setting> ParseLine(std::string_view line) {
+  SkipSpace(&line);
   Setting setting;
-  setting.key = line.substr(0, equals);
+  if (line.empty() || line.starts_with('#')) return setting;
+  std::string whole(line);
+  absl::StripTrailingAsciiWhitespace(&whole);
+  if (line.starts_with('['))
+    return Refuse(absl::StrCat("got the section ", whole, ", allowed: KEY = VALUE alone"));
+  const size_t equals = line.find('=');
+  setting.key = std::string(line.substr(0, equals));
   absl::StripAsciiWhitespace(&setting.key);
-  std::string value = equals == line.npos ? "" : line.substr(equals + 1);
-  absl::StripAsciiWhitespace(&value);
-  if (setting.key.empty() || value.empty())
-    return Refuse(absl::StrCat("got ", line, ", allowed: KEY = VALUE"));
-  const absl::StatusOr<Kind> kind = KindOf(value);
-  if (!kind.ok()) return Refuse(absl::StrCat(setting.key, ": ", kind.status().message()));
-  setting.kind = *kind;
-  std::istringstream text(line);
-  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(text))
-    setting.values.insert(setting.values.end(), item.inputs.begin(), item.inputs.end());
+  std::string_view rest = equals == line.npos ? "" : line.substr(equals + 1);
+  SkipSpace(&rest);
+  if (setting.key.empty() || rest.empty() || rest.starts_with('#'))
+    return Refuse(absl::StrCat("got ", whole, ", allowed: KEY = VALUE"));
+  const absl::Status status = TakeValues(&rest, &setting);
+  if (!status.ok()) return Refuse(absl::StrCat(setting.key, ": ", status.message()));
   return setting;
+}
+
+std::string Quoted(const std::string& text) {
+  if (text.find_first_of("\"\\") == text.npos) return absl::StrCat("\"", text, "\"");
+  if (text.find('\'') == text.npos) return absl::StrCat("'", text, "'");
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
+}
+
+bool IsPlainNumber(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789.") == text.npos &&
+         text.find('.') == text.rfind('.');
 }
 
 // The option of that key; nullptr: there is none.
@@ -153,10 +208,8 @@ absl::Status ApplyConfigFile(const std::string& path, CLI::App* app) {
   std::map<std::string, uint64_t> lines;  // of keys
   uint64_t number = 0;
   const auto apply = [&](const std::string& text) -> absl::Status {
-    REPRISE_ASSIGN_OR_RETURN(std::string line, WithoutComment(text));
-    absl::StripAsciiWhitespace(&line);
-    if (line.empty()) return absl::OkStatus();
-    REPRISE_ASSIGN_OR_RETURN(const Setting setting, ParseSetting(line));
+    REPRISE_ASSIGN_OR_RETURN(const Setting setting, ParseLine(text));
+    if (setting.key.empty()) return absl::OkStatus();
     CLI::Option* option = OptionOf(setting.key, app);
     if (option == nullptr) return UnknownKey(setting.key, *app);
     const auto [first, is_new] = lines.emplace(setting.key, number);
@@ -180,17 +233,15 @@ absl::StatusOr<std::string> WithSettings(
   std::string out;
   uint64_t number = 0;
   const auto take = [&](const std::string& whole) -> absl::StatusOr<std::string> {
-    REPRISE_ASSIGN_OR_RETURN(std::string line, WithoutComment(whole));
-    const std::string comment = whole.substr(line.size());
-    absl::StripAsciiWhitespace(&line);
-    if (line.empty()) return whole;
-    REPRISE_ASSIGN_OR_RETURN(const Setting setting, ParseSetting(line));
+    REPRISE_ASSIGN_OR_RETURN(const Setting setting, ParseLine(whole));
+    if (setting.key.empty()) return whole;
     const auto [first, is_new] = lines.emplace(setting.key, number);
     if (!is_new)
       return Refuse(absl::StrCat(setting.key, ": got it again, first in line ", first->second));
     for (const auto& [key, value] : settings) {
       if (key == setting.key)
-        return absl::StrCat(key, " = \"", value, "\"", comment.empty() ? "" : "  ", comment);
+        return absl::StrCat(key, " = ", Quoted(value), setting.comment.empty() ? "" : "  ",
+                            setting.comment);
     }
     return whole;
   };
@@ -202,13 +253,31 @@ absl::StatusOr<std::string> WithSettings(
     absl::StrAppend(&out, *taken, "\n");
   }
   for (const auto& [key, value] : settings) {
-    if (lines.find(key) == lines.end()) absl::StrAppend(&out, key, " = \"", value, "\"\n");
+    if (lines.find(key) == lines.end()) absl::StrAppend(&out, key, " = ", Quoted(value), "\n");
   }
   return out;
 }
 
 std::string ConfigText(const CLI::App& app) {
-  return CLI::ConfigTOML().to_config(&app, /*default_also=*/true, /*write_description=*/false, "");
+  std::string out;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_configurable() || option->get_lnames().empty()) continue;
+    const std::string& key = option->get_lnames().front();
+    std::vector<std::string> values = option->results();
+    const bool is_flag = option->get_expected_min() == 0;
+    if (is_flag) values = {values.empty() ? "false" : values.back()};
+    if (values.empty() && !option->get_default_str().empty()) values = {option->get_default_str()};
+    if (values.empty()) {
+      absl::StrAppend(&out, "# ", key, " = ", option->get_type_name(), "\n");
+      continue;
+    }
+    if (!is_flag)
+      for (std::string& value : values) value = IsPlainNumber(value) ? value : Quoted(value);
+    const std::string text = absl::StrJoin(values, ", ");
+    absl::StrAppend(&out, key, " = ", values.size() > 1 ? absl::StrCat("[", text, "]") : text,
+                    "\n");
+  }
+  return out;
 }
 
 }  // namespace reprise::tools

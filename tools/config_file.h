@@ -31,12 +31,13 @@ absl::Status ApplyConfigFile(const std::string& path, CLI::App* app);
 // The text of such a file with these keys set to these texts: in the line that a key has, whose
 // comment stays, or in a line at the end. Everything else stays as it is. `path` begins the
 // messages. Errors: usage errors name file and line: a key that is there twice, a line that is no
-// setting. REQUIRES: no quote, backslash or "#" in a value.
+// setting. REQUIRES: no end of a line in a value.
 absl::StatusOr<std::string> WithSettings(
     const std::string& path, std::string_view text,
     const std::vector<std::pair<std::string, std::string>>& settings);
 
-// All options of `app` that have a value, given or by default, as such a file.
+// All options of `app`, as such a file: with the value that each was given or has by default, and
+// as comments with what they take where they have none.
 std::string ConfigText(const CLI::App& app);
 
 }  // namespace reprise::tools

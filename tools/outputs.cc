@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 13> kOutputs = {
     "--access-log", "--csv",      "--dot", "--html",         "--journal", "--json", "--json-lines",
     "--layer-svg",  "--markdown", "--out", "--serve-config", "--svg",     "--trace"};
-// Arguments that name a file to read and whose type does not say so.
-constexpr std::array<std::string_view, 3> kInputs = {"A", "B", "PROFILE"};
+// Arguments that name a file to read and whose type does not say so, and directories of such files.
+constexpr std::array<std::string_view, 5> kInputs = {"A", "B", "PROFILE", "--model", "MODEL_DIR"};
 
 bool Has(const auto& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -40,6 +40,18 @@ bool IsSameFile(const std::string& a, const std::string& b) {
   return fs::equivalent(a, b, error) || PlaceOf(a) == PlaceOf(b);
 }
 
+// Whether `path` is `input`, or a file that lies in that directory.
+bool IsOf(const std::string& path, const std::string& input) {
+  if (IsSameFile(path, input)) return true;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  for (fs::directory_iterator file(input, error), end; !error && file != end;
+       file.increment(error)) {
+    if (IsSameFile(path, file->path().string())) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::Status CheckOutputs(const std::vector<NamedFile>& outputs,
@@ -54,7 +66,7 @@ absl::Status CheckOutputs(const std::vector<NamedFile>& outputs,
                                      path == kStdoutFile ? "one of them" : "another file"));
     }
     for (const NamedFile& input : inputs) {
-      if (path == kStdoutFile || !IsSameFile(path, input.path)) continue;
+      if (path == kStdoutFile || !IsOf(path, input.path)) continue;
       return UsageError(
           absl::StrCat(got, "which is read (", input.option, "), allowed: another file"));
     }

@@ -136,7 +136,11 @@ absl::Status Add(const KernelSet& kernels, const ListedLaunch& launch, StepKerne
   if (family == &kRmsNorm) return AddNorm(launch, runtime::SizeOf(kernels.dtype), plan);
   if (family == &kRopeAppend || family == &kRopeAppendNormed) return AddRope(launch, *kernel, plan);
   if (family == &kAttentionDecodeBulk) return AddAttention(launch, kernels, plan);
-  if (!plan->stages.empty()) return Refuse(launch, "is none of its stages");
+  if (!plan->stages.empty()) {
+    return Refuse(launch, absl::StrCat("is none of its stages on ", kernels.device.name,
+                                       "; allowed: decode by tuned or chain, or a dense bf16 "
+                                       "model with packed weights on compute capability 9.0"));
+  }
   plan->head.push_back(launch);
   return absl::OkStatus();
 }

@@ -130,7 +130,7 @@ TEST_F(AdviseProgram, SetsTheBucketsOfAServersConfiguration) {
     for (const json& rows : set["decode"]) decode += (decode.empty() ? "" : ",") + rows.dump();
   }
   EXPECT_THAT(decode, HasSubstr("3"));
-  EXPECT_THAT(serve.stdout_text(), HasSubstr("decode-buckets=\"" + decode + "\""));
+  EXPECT_THAT(serve.stdout_text(), HasSubstr("decode-buckets = \"" + decode + "\""));
   std::ofstream(File("bad.toml")) << "[serve]\n";
   Refused({trace, "--serve-config", File("bad.toml")}, 2, "bad.toml:1: got the section [serve]");
   Refused({trace, "--serve-config", "-"}, 2, "--serve-config: got \"-\", allowed: a file");

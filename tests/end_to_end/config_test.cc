@@ -53,8 +53,8 @@ TEST_F(Config, WhatIsPrintedIsTheSameAgain) {
       Printed({"--model", "/a model", "--listen", "unix:/a", "--listen", "127.0.0.1:0", "--poison",
                "--decode-buckets", "1,2,4", "--kv-cache", "1GiB"});
   for (const char* line :
-       {"model=\"/a model\"\n", "listen=[\"unix:/a\", \"127.0.0.1:0\"]\n", "poison=true\n",
-        "decode-buckets=\"1,2,4\"\n", "kv-cache=\"1GiB\"\n", "drain-timeout=\"10s\"\n"}) {
+       {"model = \"/a model\"\n", "listen = [\"unix:/a\", \"127.0.0.1:0\"]\n", "poison = true\n",
+        "decode-buckets = \"1,2,4\"\n", "kv-cache = \"1GiB\"\n", "drain-timeout = \"10s\"\n"}) {
     EXPECT_THAT(printed, HasSubstr(line));
   }
   EXPECT_EQ(Printed({"--config", Write(printed)}), printed);

@@ -101,10 +101,14 @@ TEST_F(ConfigFile, IsRefusedByLineAndKey) {
       {"rows =", ":1: got rows =, allowed: KEY = VALUE"},
       {"= 3", ":1: got = 3, allowed: KEY = VALUE"},
       {"model = a", ":1: model: got a, allowed: a text between quotes, a number, true, false"},
-      {"model = \"a\" \"b\"", ":1: model: got more behind a text's quotes"},
-      {"model = \"a", ":1: got a quote that nothing ends"},
-      {"model = \"a#b\"", ":1: got \"#\" between quotes"},
-      {"model = \"a\\b\"", ":1: got a backslash between \"\""},
+      {"model = \"a\" \"b\"", ":1: model: got more behind a value"},
+      {"model = \"a", ":1: model: got a quote that nothing ends"},
+      {"model = \"a\\b\"", ":1: model: got a backslash between \"\""},
+      {"model = \"a\\", ":1: model: got a backslash between \"\""},
+      {"model = # a", ":1: got model = # a, allowed: KEY = VALUE"},
+      {"listen = [\"a\" 'b']", ":1: listen: got two values of an array without a comma"},
+      {"listen = [\"a\"] 3", ":1: listen: got more behind a value"},
+      {"listen = [a]", ":1: listen: got a, allowed: a text between quotes"},
   };
   for (const auto& [text, says] : cases) {
     const absl::Status status = Apply(text);
@@ -114,6 +118,16 @@ TEST_F(ConfigFile, IsRefusedByLineAndKey) {
   EXPECT_EQ(ApplyConfigFile("/no/such", app_).message(), "config: cannot read \"/no/such\"");
   EXPECT_EQ(ApplyConfigFile("/", app_).message(),
             "config: cannot read \"/\": got a directory, allowed: a file");
+}
+
+TEST_F(ConfigFile, HasCommentsBehindAndHashesInValues) {
+  Parse({});
+  const absl::Status status =
+      Apply("model = \"a # b\" # \"c\"\nlisten = [ 'x#\"', \"\\\\y\\\"\", ] # z\n  # rows = 3\n");
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(model_, "a # b");
+  EXPECT_THAT(listen_, ElementsAre("x#\"", "\\y\""));
+  EXPECT_EQ(rows_, 7u);
 }
 
 TEST(WithSettings, ReplacesWhereAKeyIsAndKeepsTheRest) {
@@ -146,15 +160,27 @@ TEST(WithSettings, RefusesWhatServeWouldNotRead) {
 TEST_F(ConfigFile, WhatIsPrintedSaysTheSameWhenItIsRead) {
   Parse({"--listen", "a", "--listen", "b c", "--poison"});
   const std::string text = ConfigText(*app_);
-  EXPECT_THAT(text, HasSubstr("rows=7\n"));
-  EXPECT_THAT(text, HasSubstr("listen=['a', \"b c\"]\n"));
-  EXPECT_THAT(text, HasSubstr("poison=true\n"));
+  EXPECT_EQ(text, "rows = 7\nlisten = [\"a\", \"b c\"]\n# model = DIR\npoison = true\n");
   root_.clear();
   Parse({});
   const absl::Status status = Apply(text);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_THAT(listen_, ElementsAre("a", "b c"));
   EXPECT_EQ(ConfigText(*app_), text);
+}
+
+TEST_F(ConfigFile, WhatIsPrintedSaysTheSameOfAnyText) {
+  for (const std::string model :
+       {"a#b", "a\\b", "it's", "true", "12", "1.2.3", "a, [b] = c", "it's \"a\\b\" # c", " "}) {
+    root_.clear();
+    Parse({"--model", model});
+    const std::string text = ConfigText(*app_);
+    root_.clear();
+    Parse({});
+    const absl::Status status = Apply(text);
+    ASSERT_TRUE(status.ok()) << status << "\n" << text;
+    EXPECT_EQ(model_, model) << text;
+  }
 }
 
 }  // namespace

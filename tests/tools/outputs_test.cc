@@ -63,6 +63,21 @@ TEST_F(Outputs, AreOneFileByLinks) {
   }
 }
 
+TEST_F(Outputs, MayLieInAModelsDirectoryWhereNoFileIs) {
+  std::filesystem::create_directory(File("m"));
+  std::filesystem::create_directory(File("blobs"));
+  std::ofstream(File("m/config.json")) << "{}";
+  std::ofstream(File("blobs/w")) << "x";
+  std::filesystem::create_symlink(File("blobs/w"), File("m/model.safetensors"));
+  const std::vector<NamedFile> model = {{"--model", File("m")}};
+  for (const char* name : {"m/config.json", "m/../m/config.json", "m/model.safetensors", "blobs/w"})
+    EXPECT_THAT(RefusalOf({{"--json", File(name)}}, model),
+                ::testing::HasSubstr("which is read (--model), allowed: another file"))
+        << name;
+  EXPECT_THAT(RefusalOf({{"--json", File("m/new.json")}}, model), IsEmpty());
+  EXPECT_THAT(RefusalOf({{"--json", File("blobs/new")}}, {{"--model", File("none")}}), IsEmpty());
+}
+
 TEST_F(Outputs, AreStdoutOnceAndNeverTheStdinThatIsRead) {
   EXPECT_THAT(RefusalOf({{"--json", "-"}, {"--csv", "-"}}),
               StrEq("--csv: got \"-\", and so does --json, allowed: one of them"));
@@ -80,6 +95,7 @@ TEST_F(Outputs, OfAnAppAreThoseOfItsOptionsAndArguments) {
     std::string unused;
     std::vector<std::string> files;
     app.add_option("PROFILE", unused)->type_name("");
+    app.add_option("--model", unused)->type_name("DIR");
     app.add_option("--recorded", files)->type_name("FILE,...")->delimiter(',');
     app.add_option("--prompt", unused)->type_name("TEXT");
     for (const char* name : {"--json", "--csv"}) app.add_option(name, unused)->type_name("FILE");
@@ -92,6 +108,8 @@ TEST_F(Outputs, OfAnAppAreThoseOfItsOptionsAndArguments) {
               StrEq("--csv: got \"a\", which is read (PROFILE), allowed: another file"));
   EXPECT_THAT(refusal("a --recorded b,c --json c"),
               StrEq("--json: got \"c\", which is read (--recorded), allowed: another file"));
+  EXPECT_THAT(refusal("a --model o --json o"),
+              StrEq("--json: got \"o\", which is read (--model), allowed: another file"));
   EXPECT_THAT(refusal("a --prompt o --json o --csv p"), IsEmpty());
 }
 
