@@ -2,7 +2,10 @@
 // Answers in OpenAI's formats: whole objects, and the chunks of a stream.
 import {randomBytes} from 'node:crypto';
 
-const chatLogprobs = (entries) => (entries ? {content: entries, refusal: null} : null);
+function chatLogprobs(entries) {
+  if (!entries) return null;
+  return {content: entries.map(({offset, ...entry}) => entry), refusal: null};
+}
 
 // A token in the older format, which has no bytes beside it: parts of characters are told apart.
 function nameOf({token, bytes}) {
@@ -11,27 +14,23 @@ function nameOf({token, bytes}) {
   return isText ? token : `bytes:${raw.toString('hex').replace(/../g, '\\x$&')}`;
 }
 
-// The older format: columns. offsets: of each choice's text so far, by its index.
-function completionLogprobs(entries, index, offsets) {
+// The older format: columns.
+function completionLogprobs(entries) {
   if (!entries) return null;
   const columns = {tokens: [], token_logprobs: [], top_logprobs: [], text_offset: []};
-  let offset = offsets.get(index) ?? 0;
   for (const entry of entries) {
-    const {token, logprob, top_logprobs: top} = entry;
+    const {logprob, top_logprobs: top, offset} = entry;
     columns.tokens.push(nameOf(entry));
     columns.token_logprobs.push(logprob);
     columns.top_logprobs.push(Object.fromEntries(top.map((one) => [nameOf(one), one.logprob])));
     columns.text_offset.push(offset);
-    offset += token.length;
   }
-  offsets.set(index, offset);
   return columns;
 }
 
-const completionChoice = ({index, logprobs, ...rest}, offsets) => ({
-  index,
+const completionChoice = ({logprobs, ...rest}) => ({
   ...rest,
-  logprobs: completionLogprobs(logprobs, index, offsets),
+  logprobs: completionLogprobs(logprobs),
 });
 
 const formats = {
@@ -55,7 +54,7 @@ const formats = {
     object: 'text_completion',
     chunk: 'text_completion',
     whole: completionChoice,
-    piece: ({isFirst, ...choice}, offsets) => completionChoice(choice, offsets),
+    piece: ({isFirst, ...choice}) => completionChoice(choice),
   },
 };
 
@@ -63,7 +62,6 @@ const formats = {
 export class Answer {
   #format;
   #common;
-  #offsets = new Map();
 
   // kind: 'completion' or 'chat'.
   constructor(kind, model) {
@@ -75,14 +73,13 @@ export class Answer {
   // choices: {index, text, logprobs, finish_reason} each; logprobs undefined: not asked for.
   whole(choices, usage) {
     const {object, whole} = this.#format;
-    const shown = choices.map((choice) => whole(choice, this.#offsets));
-    return {...this.#common, object, choices: shown, usage};
+    return {...this.#common, object, choices: choices.map(whole), usage};
   }
 
   // A chunk with a piece of one choice: {index, text, logprobs, finish_reason, isFirst}.
   piece(choice) {
     const {chunk, piece} = this.#format;
-    return {...this.#common, object: chunk, choices: [piece(choice, this.#offsets)]};
+    return {...this.#common, object: chunk, choices: [piece(choice)]};
   }
 
   // The chunk with the usage, behind all others.

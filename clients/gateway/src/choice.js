@@ -14,11 +14,12 @@ export class Choice {
   #matcher;
   #numLogprobs;
   #logprobs = []; // of tokens whose text is not out yet
+  #length = 0; // of the text, that which is held back included
   #onPiece;
 
   // onPiece({text, logprobs}): called with every piece of text, and once without any at the end,
-  // when finishReason is set. logprobs: of the tokens since the piece before. matcher: of a grammar
-  // that the text keeps to, or undefined.
+  // when finishReason is set. logprobs: of the tokens since the piece before, each with its offset
+  // in the text. matcher: of a grammar that the text keeps to, or undefined.
   constructor({index, prompt, request, textModel, matcher, onPiece}) {
     this.index = index;
     this.#textModel = textModel;
@@ -38,8 +39,10 @@ export class Choice {
   }
 
   #take(row) {
-    if (this.#numLogprobs !== undefined) this.#logprobs.push(this.#describe(row));
-    this.#give(this.#stops.push(this.#text.push(row.token)));
+    const text = this.#text.push(row.token);
+    if (this.#numLogprobs !== undefined) this.#logprobs.push(this.#describe(row, text));
+    this.#length += text.length;
+    this.#give(this.#stops.push(text));
     if (this.#matcher) this.#match(row.token);
     return this.#stops.stopped || (this.#matcher?.isDone ?? false);
   }
@@ -72,14 +75,19 @@ export class Choice {
     this.#onPiece({text, logprobs});
   }
 
-  #describe({token, logprob, top}) {
+  // added: to the text with the token. Bytes that never became a character may stand in it before
+  // the token's own.
+  #describe({token, logprob, top}, added) {
     const one = (id, value) => {
       const [text, bytes] = [this.#textModel.tokenText(id), this.#textModel.bytesOf(id)];
       return {token: text, logprob: value, bytes};
     };
     const likeliest = top.slice(0, this.#numLogprobs);
+    const sampled = one(token, logprob);
+    const isOwn = added.endsWith(sampled.token);
     return {
-      ...one(token, logprob),
+      ...sampled,
+      offset: this.#length + (isOwn ? added.length - sampled.token.length : 0),
       top_logprobs: likeliest.map((other) => one(other.token, other.logprob)),
     };
   }

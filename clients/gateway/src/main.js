@@ -7,6 +7,7 @@ import {parseArgs} from 'node:util';
 
 import {Client, readToken} from 'reprise-client';
 
+import {Drain} from './drain.js';
 import {makeServer} from './http.js';
 import {JsonFormats} from './json_format.js';
 import {Scheduler} from './scheduler.js';
@@ -29,11 +30,11 @@ Serves OpenAI's API (/v1/models, /v1/completions, /v1/chat/completions) over a s
   --tls-key FILE          its key
   --max-rows N            rows that run at a time; what the server allows unless set
   --step-tokens N         tokens of one step, prompts included; what the server allows unless set
-  --max-queue N           answers that may wait (1024), n for each prompt of a request; requests
-                          for more get a 503
+  --max-queue N           answers that may wait (1024), n for each prompt of a request; a request
+                          for more than N is refused, one that finds no room now gets a 503
   --queue-timeout S       seconds that a request waits to be admitted (60), then it is answered 503
-  --prefix-blocks N       KV blocks that are kept for prompts that begin alike; half of the pool
-                          unless set; 0: every prompt is computed whole
+  --prefix-blocks N       KV blocks that are kept for prompts that begin alike; half of those that
+                          the gateway may hold unless set; 0: every prompt is computed whole
   --prefix-seconds S      how long they are kept after the last request (300)
   --help                  show this text
 `;
@@ -58,14 +59,12 @@ const options = {
   help: {type: 'boolean', default: false},
 };
 
-const CLOSE_MS = 1000;
-
 const log = (text) => process.stderr.write(`reprise-gateway: ${text}\n`);
 
-function wholeNumber(flags, name) {
+function wholeNumber(flags, name, least = 0) {
   const value = Number(flags[name]);
-  if (Number.isSafeInteger(value) && value >= 0) return value;
-  throw new Error(`--${name}: got ${flags[name]}, allowed: a whole number from 0 on`);
+  if (Number.isSafeInteger(value) && value >= least) return value;
+  throw new Error(`--${name}: got ${flags[name]}, allowed: a whole number from ${least} on`);
 }
 
 function secondsOf(flags, name) {
@@ -106,15 +105,12 @@ function readFlags() {
   return values;
 }
 
-function stopOnSignals(server, scheduler, client) {
+function stopOnSignals(drain, scheduler, client) {
   const stop = async () => {
     log('stopping: requests that were accepted are finished');
-    const closed = new Promise((done) => server.close(done));
-    server.closeIdleConnections();
+    drain.stopListening();
     await scheduler.stop();
-    // For answers on their way; what is left are requests that never came whole, and idle clients.
-    setTimeout(() => server.closeAllConnections(), CLOSE_MS).unref();
-    await closed;
+    await drain.close();
     client.close();
     process.exit(0);
   };
@@ -140,7 +136,7 @@ async function main() {
   const scheduler = new Scheduler(client, {
     stepTokens: wholeNumber(flags, 'step-tokens'),
     maxRows: wholeNumber(flags, 'max-rows'),
-    maxQueue: wholeNumber(flags, 'max-queue'),
+    maxQueue: wholeNumber(flags, 'max-queue', 1),
     queueTimeoutMs: 1000 * secondsOf(flags, 'queue-timeout'),
     prefixBlocks: flags['prefix-blocks'] && wholeNumber(flags, 'prefix-blocks'),
     prefixMs: 1000 * secondsOf(flags, 'prefix-seconds'),
@@ -157,8 +153,9 @@ async function main() {
     apiKey: flags['api-key-file'] && readToken(flags['api-key-file']),
     log,
   });
+  const drain = new Drain(server);
   await new Promise((done, fail) => server.on('error', fail).listen(port, host, done));
-  stopOnSignals(server, scheduler, client);
+  stopOnSignals(drain, scheduler, client);
   const shown = host.includes(':') ? `[${host}]` : host;
   process.stdout.write(`serving on http://${shown}:${server.address().port}/v1\n`);
 }

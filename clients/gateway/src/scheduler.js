@@ -20,6 +20,11 @@ function overloaded(message) {
   return new ApiError(503, message, {code: 'overloaded'});
 }
 
+// KV blocks that a session may hold.
+function maxBlocksOf({limits, pool}) {
+  return limits.maxSessionBlocks || pool.numBlocks - 1; // 0: not said
+}
+
 export class Scheduler {
   #client;
   #options;
@@ -39,8 +44,8 @@ export class Scheduler {
 
   // client: reprise-client's. stepTokens, maxRows: of a step; 0: what the server allows. maxQueue:
   // generations that wait. queueTimeoutMs: how long one waits to be admitted. prefixBlocks: kept
-  // for prompts that begin alike; 0: none; undefined: half of the pool. prefixMs: for how long
-  // after the last request. log(text).
+  // for prompts that begin alike; 0: none; undefined: half of what a session may hold.
+  // prefixMs: for how long after the last request. log(text).
   constructor(client, {stepTokens = 0, maxRows = 0, ...more}) {
     this.#client = client;
     this.#options = {stepTokens, maxRows, ...more};
@@ -60,8 +65,12 @@ export class Scheduler {
   // Tokens that a prompt and its answer may have together.
   get maxTokens() {
     const {limits, pool} = this.#described;
-    const numBlocks = limits.maxSessionBlocks || pool.numBlocks - 1; // 0: not said
-    return Math.min(limits.maxContextLength, numBlocks * pool.blockSize);
+    return Math.min(limits.maxContextLength, maxBlocksOf(this.#described) * pool.blockSize);
+  }
+
+  // Generations that may wait.
+  get maxQueue() {
+    return this.#options.maxQueue;
   }
 
   get isConnected() {
@@ -72,9 +81,9 @@ export class Scheduler {
   checkRoom(count) {
     if (this.#stopped) throw overloaded('the gateway is stopping');
     const {numWaiting} = this.#batcher;
-    const {maxQueue} = this.#options;
-    if (numWaiting + count <= maxQueue) return;
-    throw overloaded(`queue: got ${count} answers while ${numWaiting} wait, allowed: ${maxQueue}`);
+    if (numWaiting + count <= this.maxQueue) return;
+    const got = `${count} answers while ${numWaiting} wait`;
+    throw overloaded(`queue: got ${got}, allowed: ${this.maxQueue}`);
   }
 
   // Throws ApiError where the generation cannot be queued.
@@ -123,7 +132,7 @@ export class Scheduler {
     const {blockSize} = pool;
     const left = this.#batcher?.generations.filter(({ended}) => !ended) ?? [];
     const maxMaskBytes = Math.floor(limits.maxMessageBytes / 2);
-    const maxPrefixBlocks = this.#options.prefixBlocks ?? Math.floor(pool.numBlocks / 2);
+    const maxPrefixBlocks = this.#options.prefixBlocks ?? Math.floor(maxBlocksOf(described) / 2);
     const {maxCopies} = limits;
     const sizes = {blockSize, stepTokens, maxRows, maxMaskBytes, maxPrefixBlocks, maxCopies};
     this.#batcher = new Batcher({pool: this.#pool, ...sizes});

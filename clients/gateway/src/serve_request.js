@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One request that is right: its choices are generated and answered, at once or as a stream.
 import {Answer} from './answer.js';
-import {toApiError} from './api_error.js';
+import {ApiError, toApiError} from './api_error.js';
 import {Choice} from './choice.js';
 
 function usageOf(request, choices) {
@@ -19,11 +19,23 @@ function usageOf(request, choices) {
   };
 }
 
+// How many choices a request asks for. Throws ApiError where so many never find room.
+function countOf({prompts, choices}, {maxQueue}) {
+  const count = prompts.length * choices;
+  if (count <= maxQueue) return count;
+  const param = choices > 1 ? 'n' : 'prompt';
+  const got = `${count} answers, ${choices} to each of ${prompts.length} prompts`;
+  throw new ApiError(400, `${param}: got ${got}, allowed: at most ${maxQueue}`, {
+    param,
+    code: 'invalid_value',
+  });
+}
+
 // All choices of a request, submitted. onPiece(choice, piece): as of Choice. Throws ApiError where
 // one of them cannot be queued; then none is.
 function submit(request, {scheduler, textModel, jsonFormats}, onPiece) {
   // Before they are made: a small body may ask for millions.
-  scheduler.checkRoom(request.prompts.length * request.choices);
+  scheduler.checkRoom(countOf(request, scheduler));
   const choices = request.prompts.flatMap((prompt, i) =>
     Array.from({length: request.choices}, (_, j) => {
       const index = i * request.choices + j;

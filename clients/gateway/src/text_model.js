@@ -112,17 +112,22 @@ export class TextModel {
   // Bytes of one token: those of its text where it is a special one, or the kind of vocabulary is
   // not known.
   bytesOf(token) {
-    let known;
-    try {
-      known = this.tokenBytes()[token];
-    } catch {
-      known = undefined;
-    }
-    return [...(known ?? Buffer.from(this.tokenText(token)))];
+    return [...(this.#knownBytes(token) ?? Buffer.from(this.tokenText(token)))];
   }
 
-  // One token as it is written, special ones too.
+  #knownBytes(token) {
+    try {
+      return this.tokenBytes()[token];
+    } catch {
+      return undefined;
+    }
+  }
+
+  // One token as it is written, special ones and spaces at its begin too.
   tokenText(token) {
+    const known = this.#knownBytes(token);
+    const text = known?.toString();
+    if (known && Buffer.from(text).equals(known)) return text;
     return this.#tokenizer.decode([token], {clean_up_tokenization_spaces: false});
   }
 }

@@ -2,7 +2,9 @@
 // The gateway against `reprise serve` with a fixture model: requests as curl sends them, and the
 // official openai client.
 import assert from 'node:assert/strict';
+import {once} from 'node:events';
 import {writeFileSync} from 'node:fs';
+import {request as httpRequest} from 'node:http';
 import {connect} from 'node:net';
 import {join} from 'node:path';
 import {after, before, describe, test} from 'node:test';
@@ -198,12 +200,16 @@ describe('the gateway', () => {
   }
 
   test('refuses more answers than may wait before it makes them', async () => {
-    const {status, body} = await gateway.complete({
-      ...{model, n: 128, max_tokens: 1},
-      prompt: Array.from({length: 200000}, () => [5]),
-    });
-    assert.deepEqual([status, body.error.code], [503, 'overloaded']);
-    assert.match(body.error.message, /got 25600000 answers/);
+    for (const [n, length, param, count] of [
+      [128, 200000, 'n', 25600000],
+      [1, 1025, 'prompt', 1025],
+    ]) {
+      const prompt = Array.from({length}, () => [5]);
+      const {status, body} = await gateway.complete({model, n, max_tokens: 1, prompt});
+      const {error} = body;
+      assert.deepEqual([status, error.code, error.param], [400, 'invalid_value', param]);
+      assert.match(error.message, new RegExp(`got ${count} answers.*allowed: at most 1024`));
+    }
   });
 
   test('a client that goes away frees its row and its blocks', async () => {
@@ -377,9 +383,49 @@ describe('a gateway whose session has a quota', () => {
     assert.equal(await gateway.stop(), 0, gateway.output);
     assert.equal(await server.remove(), 0, server.output);
   });
+
+  test('keeps half of it for prompts that begin alike', async () => {
+    const quota = ['--max-session-blocks', '20'];
+    const server = await new Server(llamaTiny, [...small, '256KiB', ...quota]).start();
+    const gateway = await startGateway(server);
+    const client = new Client(server.socket);
+    for (let i = 0; i < 6; ++i) {
+      const prompt = Array.from({length: 30}, (_, j) => 10 + 20 * i + j);
+      const {status, body} = await gateway.complete({model, prompt, max_tokens: 2});
+      assert.equal(status, 200, JSON.stringify(body));
+    }
+    const heldBlocks = async () => {
+      const {numBlocks, freeBlocks} = (await client.describe()).pool;
+      return numBlocks - 1 - freeBlocks;
+    };
+    await eventually(async () => (await heldBlocks()) <= 10, 'half is given back');
+    assert.equal(await heldBlocks(), 10);
+    client.close();
+    assert.equal(await gateway.stop(), 0, gateway.output);
+    assert.equal(await server.remove(), 0, server.output);
+  });
 });
 
 describe('a gateway that is told to stop', () => {
+  test('sends what was accepted to a client that is slow', async () => {
+    const flags = ['--max-rows', '64', '--kv-cache', '4MiB'];
+    const server = await new Server(llamaTiny, flags).start();
+    const gateway = await startGateway(server);
+    // More than the system holds for a connection.
+    const body = {model, prompt: [5], n: 128, max_tokens: 150, temperature: 1, logprobs: 20};
+    const request = httpRequest(`${gateway.url}/completions`, {method: 'POST'});
+    request.end(JSON.stringify({...body, logit_bias: {2: -100}}));
+    const [response] = await once(request, 'response');
+    const stopped = gateway.stop();
+    await sleep(2500);
+    const chunks = [];
+    for await (const chunk of response) chunks.push(chunk);
+    const {choices} = JSON.parse(Buffer.concat(chunks).toString());
+    assert.deepEqual(choices.map(({logprobs}) => logprobs.tokens.length), Array(128).fill(150));
+    assert.equal(await stopped, 0, gateway.output);
+    assert.equal(await server.remove(), 0, server.output);
+  });
+
   test('does not wait for a request that never comes whole', async () => {
     const server = await new Server(llamaTiny, [...small, '256KiB']).start();
     const gateway = await startGateway(server);
@@ -600,6 +646,7 @@ describe('identity', () => {
       [['--address', 'unix:/a', '--model', '/no/such'], /tokenizer.json: no such file/],
       [['--address', 'unix:/a', '--model', 'm', '--listen', '0.0.0.0:0'], /without a key/],
       [[...known, '--max-rows', 'x'], /--max-rows: got x/],
+      [[...known, '--max-queue', '0'], /--max-queue: got 0, allowed: a whole number from 1 on/],
       [[...known, '--prefix-blocks', 'x'], /--prefix-blocks: got x/],
       [[...known, '--prefix-seconds', '0'], /--prefix-seconds: got 0/],
       [['--adress', 'unix:/a'], /Unknown option/],
@@ -623,6 +670,16 @@ test('a model that reads like its training text', async () => {
   const request = {model: 'byte-llama', prompt, temperature: 0, max_tokens: 20};
   const {choices} = await openai.completions.create(request);
   assert.equal(choices[0].text, ' the Program (or a p');
+  const schema = {const: 'é☃ 😀!'};
+  const format = {type: 'json_schema', json_schema: {name: 'a', schema}};
+  const more = {logprobs: 0, max_tokens: 40, response_format: format};
+  const [{text, logprobs}] = (await openai.completions.create({...request, ...more})).choices;
+  assert.equal(text, '"é☃ 😀!"');
+  for (const [i, token] of logprobs.tokens.entries()) {
+    const rest = text.slice(logprobs.text_offset[i]);
+    if (!token.startsWith('bytes:')) assert.ok(rest.startsWith(token), `${token} at ${rest}`);
+  }
+  assert.equal(logprobs.text_offset.at(-1), text.length - 1);
   const messages = [{role: 'user', content: 'hello'}];
   const chat = openai.chat.completions.create({model: 'byte-llama', messages});
   await assert.rejects(chat, {status: 400, code: 'no_chat_template'});
