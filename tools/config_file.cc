@@ -22,6 +22,8 @@
 namespace reprise::tools {
 namespace {
 
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 enum class Kind : uint8_t { kText, kNumber, kBool, kArray };
 
 // A line's, or none where key is "".
@@ -75,8 +77,9 @@ absl::StatusOr<Kind> TakeValue(std::string_view* rest, Setting* setting) {
   setting->values.push_back(value);
   if (value == "true" || value == "false") return Kind::kBool;
   double number = 0;
-  if (absl::SimpleAtod(value, &number)) return Kind::kNumber;
-  return Refuse(absl::StrCat("got ", value,
+  const bool has_digit = value.find_first_of("0123456789") != value.npos;
+  if (has_digit && absl::SimpleAtod(value, &number)) return Kind::kNumber;
+  return Refuse(absl::StrCat("got ", value.empty() ? "no value" : value,
                              ", allowed: a text between quotes, a number, true, false, or an array "
                              "of these"));
 }
@@ -87,7 +90,10 @@ absl::Status TakeArray(std::string_view* rest, Setting* setting) {
     if (rest->starts_with(']')) break;
     if (rest->empty() || rest->starts_with('#'))
       return Refuse("got an array that does not end here, allowed: one on one line");
-    REPRISE_RETURN_IF_ERROR(TakeValue(rest, setting).status());
+    REPRISE_ASSIGN_OR_RETURN(const Kind kind, TakeValue(rest, setting));
+    if (kind == Kind::kBool)
+      return Refuse(
+          absl::StrCat("got ", setting->values.back(), " in an array, allowed: texts and numbers"));
     SkipSpace(rest);
     if (rest->starts_with(',')) {
       rest->remove_prefix(1);
@@ -140,8 +146,11 @@ std::string Quoted(const std::string& text) {
 }
 
 bool IsPlainNumber(const std::string& text) {
-  return !text.empty() && text.find_first_not_of("0123456789.") == text.npos &&
-         text.find('.') == text.rfind('.');
+  constexpr const char* kDigits = "0123456789";
+  const size_t point = text.find_first_not_of(kDigits);
+  if (point == text.npos) return !text.empty();
+  return text[point] == '.' && point > 0 && point + 1 < text.size() &&
+         text.find_first_not_of(kDigits, point + 1) == text.npos;
 }
 
 // The option of that key; nullptr: there is none.
@@ -218,7 +227,7 @@ absl::Status ApplyConfigFile(const std::string& path, CLI::App* app) {
     return Apply(setting, option);
   };
   for (std::string line; std::getline(file, line);) {
-    ++number;
+    if (++number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     const absl::Status status = apply(line);
     if (!status.ok()) return UsageError(absl::StrCat(path, ":", number, ": ", status.message()));
   }
@@ -265,7 +274,7 @@ std::string ConfigText(const CLI::App& app) {
     const std::string& key = option->get_lnames().front();
     std::vector<std::string> values = option->results();
     const bool is_flag = option->get_expected_min() == 0;
-    if (is_flag) values = {values.empty() ? "false" : values.back()};
+    if (is_flag) values = {!values.empty() && option->as<bool>() ? "true" : "false"};
     if (values.empty() && !option->get_default_str().empty()) values = {option->get_default_str()};
     if (values.empty()) {
       absl::StrAppend(&out, "# ", key, " = ", option->get_type_name(), "\n");

@@ -37,7 +37,7 @@ absl::StatusOr<std::string> WithSettings(
     const std::vector<std::pair<std::string, std::string>>& settings);
 
 // All options of `app`, as such a file: with the value that each was given or has by default, and
-// as comments with what they take where they have none.
+// as comments with what they take where they have none. REQUIRES: no end of a line in a value.
 std::string ConfigText(const CLI::App& app);
 
 }  // namespace reprise::tools

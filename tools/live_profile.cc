@@ -167,6 +167,10 @@ absl::Status CheckServerPoints(const v1::DescribeResponse& server, const Profile
   const uint32_t free = server.pool().free_blocks();
   for (const StepPoint& point : points) {
     const uint64_t needed = BlocksOf(point, block_size);
+    if (needed > info.usable_blocks())
+      return absl::ResourceExhaustedError(
+          absl::StrCat(NameOf(point), " needs ", needed, " blocks of ", block_size,
+                       " tokens; allowed: ", info.usable_blocks(), ", which a session may hold"));
     if (needed <= free) continue;
     return absl::ResourceExhaustedError(absl::StrCat(
         NameOf(point), " needs ", needed, " blocks of ", block_size, " tokens; the server has ",

@@ -40,14 +40,23 @@ bool IsSameFile(const std::string& a, const std::string& b) {
   return fs::equivalent(a, b, error) || PlaceOf(a) == PlaceOf(b);
 }
 
-// Whether `path` is `input`, or a file that lies in that directory.
+// Whether a file of that name in a model's directory is a part of the model.
+bool IsOfModel(const std::string& name) {
+  constexpr std::array<std::string_view, 3> kNames = {"config.json", "generation_config.json",
+                                                      "special_tokens_map.json"};
+  return Has(kNames, name) || name.starts_with("tokenizer") || name.starts_with("chat_template") ||
+         name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
+}
+
+// Whether `path` is `input`, or a part of the model in that directory.
 bool IsOf(const std::string& path, const std::string& input) {
   if (IsSameFile(path, input)) return true;
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return false;
   for (fs::directory_iterator file(input, error), end; !error && file != end;
        file.increment(error)) {
-    if (IsSameFile(path, file->path().string())) return true;
+    const fs::path& part = file->path();
+    if (IsOfModel(part.filename().string()) && IsSameFile(path, part.string())) return true;
   }
   return false;
 }

@@ -18,8 +18,8 @@ struct NamedFile {
 };
 
 // Two paths are one file where they lead to the same place, by links too; devices and pipes take
-// what several write. An input may be a directory, all of whose files are read. An output of "" is
-// none, "-" is stdout. Errors: usage.
+// what several write. An input may be a model's directory, of which files are read that have
+// the name of a part of a model. An output of "" is none, "-" is stdout. Errors: usage.
 absl::Status CheckOutputs(const std::vector<NamedFile>& outputs,
                           const std::vector<NamedFile>& inputs);
 

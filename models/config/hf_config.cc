@@ -270,23 +270,28 @@ std::string BaseName(const std::string& directory) {
 namespace {
 
 // A refusal of the spec, in the names of the fields that it comes from.
-absl::Status InNamesOfFields(const absl::Status& refusal) {
+absl::Status InNamesOfFields(const absl::Status& refusal, const JsonFields& fields) {
   if (refusal.ok()) return refusal;
   const bool of_mamba = absl::StartsWith(refusal.message(), "mamba.");
   return absl::Status(
       refusal.code(),
-      absl::StrCat(
-          "config.json: ",
-          absl::StrReplaceAll(refusal.message(),
-                              {{"num_layers", "num_hidden_layers"},
-                               {"num_heads", of_mamba ? "mamba_n_heads" : "num_attention_heads"},
-                               {"num_kv_heads", "num_key_value_heads"},
-                               {"mamba.num_heads", "mamba_n_heads"},
-                               {"mamba.num_groups", "mamba_n_groups"},
-                               {"mamba.state_size", "mamba_d_state"},
-                               {"mamba.conv_width", "mamba_d_conv"},
-                               {"mamba.head_dim", "mamba_d_head"},
-                               {"rope.theta", "rope_theta"}})));
+      absl::StrCat("config.json: ",
+                   absl::StrReplaceAll(
+                       refusal.message(),
+                       {{"num_layers", "num_hidden_layers"},
+                        {"num_heads", of_mamba ? "mamba_n_heads" : "num_attention_heads"},
+                        {"num_kv_heads", "num_key_value_heads"},
+                        {"num_groups", of_mamba ? "mamba_n_groups" : "num_groups"},
+                        {"state_size", of_mamba ? "mamba_d_state" : "state_size"},
+                        {"mamba.num_heads", "mamba_n_heads"},
+                        {"mamba.num_groups", "mamba_n_groups"},
+                        {"mamba.state_size", "mamba_d_state"},
+                        {"mamba.conv_width", "mamba_d_conv"},
+                        {"mamba.head_dim", "mamba_d_head"},
+                        {"sliding_rope.", "sliding_rope."},
+                        {"rope.theta", "rope_theta"},
+                        {"rope.", fields.Find("rope_scaling") != nullptr ? "rope_scaling."
+                                                                         : "rope_parameters."}})));
 }
 
 // The consumed fields, each reader on its own: what one refuses does not hide what the next would.
@@ -309,7 +314,7 @@ void ReadConsumedFields(const Json& config, const JsonFields& fields,
   errors.Add(ReadDType(fields, spec));
   errors.Add(ReadQuantization(fields, spec));
   if (!errors.empty()) return;
-  if (errors.Add(InNamesOfFields(ValidateModelSpec(spec))))
+  if (errors.Add(InNamesOfFields(ValidateModelSpec(spec), fields)))
     errors.Add(ReadSlidingWindow(config, architecture, spec));
 }
 

@@ -562,7 +562,7 @@ TEST(HfConfig, RopeParametersAreChecked) {
   ExpectInvalid(StatusWith({{"rope_scaling", rope}}), {"rope_scaling.\"short_mscale\"", "got 32"});
   rope = good;
   rope["high_freq_factor"] = 0.5;
-  ExpectInvalid(StatusWith({{"rope_scaling", rope}}), {"rope.high_freq_factor: got 0.5"});
+  ExpectInvalid(StatusWith({{"rope_scaling", rope}}), {"rope_scaling.high_freq_factor: got 0.5"});
   rope = good;
   rope["type"] = "default";
   ExpectInvalid(StatusWith({{"rope_scaling", rope}}),

@@ -555,7 +555,7 @@ TEST(HfGemma3, RefusesWhatItWouldNotCompute) {
                 {"rope_local_base_freq: got -1"});
   // One factor of cosines and sines for both tables.
   ExpectInvalid(StatusOf(kGemma3, {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}}),
-                {"rope.attention_factor", "that of layers that slide (1)"});
+                {"rope_scaling.attention_factor", "that of layers that slide (1)"});
   Json multimodal = Json::parse(kGemma3);
   multimodal["architectures"] = {"Gemma3ForConditionalGeneration"};
   multimodal["model_type"] = "gemma3";
@@ -685,7 +685,8 @@ TEST(HfRope, ReadsLinearScalingUnderBothNamesOfItsType) {
     EXPECT_EQ(spec->rope.attention_factor, 1.0);
   }
   ExpectInvalid(WithRope({{"type", "linear"}}).status(), {"rope_scaling.factor: got nothing"});
-  ExpectInvalid(WithRope({{"type", "linear"}, {"factor", 0.5}}).status(), {"rope.factor: got 0.5"});
+  ExpectInvalid(WithRope({{"type", "linear"}, {"factor", 0.5}}).status(),
+                {"rope_scaling.factor: got 0.5"});
   ExpectInvalid(WithRope({{"type", "linear"}, {"factor", 2}, {"beta_slow", 1}}).status(),
                 {"rope_scaling.beta_slow: got 1", "only beside rope_type 'yarn'"});
 }
@@ -749,7 +750,7 @@ TEST(HfRope, RefusesYarnParametersThatMeanNothing) {
   ExpectInvalid(WithRope(rope).status(), {"rope_scaling.truncate: got 1"});
   rope = good;
   rope["beta_fast"] = 0.5;
-  ExpectInvalid(WithRope(rope).status(), {"rope.beta_fast: got 0.5", "beta_slow (1)"});
+  ExpectInvalid(WithRope(rope).status(), {"rope_scaling.beta_fast: got 0.5", "beta_slow (1)"});
   rope = good;
   rope["low_freq_factor"] = 1.0;
   ExpectInvalid(WithRope(rope).status(), {"low_freq_factor", "only beside rope_type 'llama3'"});

@@ -108,6 +108,9 @@ TEST_F(ConfigFile, IsRefusedByLineAndKey) {
       {"model = # a", ":1: got model = # a, allowed: KEY = VALUE"},
       {"listen = [\"a\" 'b']", ":1: listen: got two values of an array without a comma"},
       {"listen = [\"a\"] 3", ":1: listen: got more behind a value"},
+      {"listen = [true]", ":1: listen: got true in an array, allowed: texts and numbers"},
+      {"listen = [,]", ":1: listen: got no value, allowed: a text between quotes"},
+      {"model = inf", ":1: model: got inf, allowed: a text between quotes"},
       {"listen = [a]", ":1: listen: got a, allowed: a text between quotes"},
   };
   for (const auto& [text, says] : cases) {
@@ -118,6 +121,23 @@ TEST_F(ConfigFile, IsRefusedByLineAndKey) {
   EXPECT_EQ(ApplyConfigFile("/no/such", app_).message(), "config: cannot read \"/no/such\"");
   EXPECT_EQ(ApplyConfigFile("/", app_).message(),
             "config: cannot read \"/\": got a directory, allowed: a file");
+}
+
+TEST_F(ConfigFile, PrintsAFlagAsTheFileHasIt) {
+  for (const char* flag : {"--poison", "--poison=1", "--poison=on", "--poison=yes"}) {
+    root_.clear();
+    Parse({flag});
+    EXPECT_THAT(ConfigText(*app_), HasSubstr("poison = true\n")) << flag;
+  }
+  root_.clear();
+  Parse({"--poison=0"});
+  EXPECT_THAT(ConfigText(*app_), HasSubstr("poison = false\n"));
+}
+
+TEST_F(ConfigFile, MayBeginWithAByteOrderMark) {
+  Parse({});
+  ASSERT_TRUE(Apply("\xef\xbb\xbfrows = 3\n").ok());
+  EXPECT_EQ(rows_, 3u);
 }
 
 TEST_F(ConfigFile, HasCommentsBehindAndHashesInValues) {
@@ -170,8 +190,8 @@ TEST_F(ConfigFile, WhatIsPrintedSaysTheSameWhenItIsRead) {
 }
 
 TEST_F(ConfigFile, WhatIsPrintedSaysTheSameOfAnyText) {
-  for (const std::string model :
-       {"a#b", "a\\b", "it's", "true", "12", "1.2.3", "a, [b] = c", "it's \"a\\b\" # c", " "}) {
+  for (const std::string model : {"a#b", "a\\b", "it's", "true", "12", "1.5", "1.2.3", ".", "1.",
+                                  ".5", "inf", "a, [b] = c", "it's \"a\\b\" # c", " "}) {
     root_.clear();
     Parse({"--model", model});
     const std::string text = ConfigText(*app_);

@@ -73,18 +73,9 @@ absl::Status CheckBatcherOptions(const ServerInfo& server, const BatcherOptions&
                                                  most, ", the server's --max-steps-per-request"));
 }
 
-namespace {
-
-uint32_t NumBlocks(const ServerInfo& server) {
-  const uint32_t of_pool = std::max(server.num_blocks, 1u) - 1;
-  return server.max_session_blocks == 0 ? of_pool : std::min(of_pool, server.max_session_blocks);
-}
-
-}  // namespace
-
 Batcher::Batcher(const ServerInfo& server, const BatcherOptions& options, BlockManager* blocks)
     : limits_(server.limits),
-      num_blocks_(NumBlocks(server)),
+      num_blocks_(server.usable_blocks()),
       has_whole_pool_(num_blocks_ + 1 == server.num_blocks),
       options_(options),
       // A step must be able to run every resident row.

@@ -5,6 +5,7 @@
 #ifndef REPRISE_TOOLS_SCHED_CHANNEL_H_
 #define REPRISE_TOOLS_SCHED_CHANNEL_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -27,6 +28,12 @@ struct ServerInfo {
   uint32_t num_swap_blocks = 0;         // of swap space; 0: none
   uint32_t num_swap_states = 0;         // rows whose state it has room for, where they carry some
   uint32_t max_kv_blocks_per_call = 0;  // of SwapOut and SwapIn
+
+  // Blocks that a session may hold.
+  uint32_t usable_blocks() const {
+    const uint32_t of_pool = num_blocks == 0 ? 0 : num_blocks - 1;
+    return max_session_blocks == 0 ? of_pool : std::min(of_pool, max_session_blocks);
+  }
 };
 
 // A step as the scheduler plans it; the session is the channel's. Lists of sampling parameters are

@@ -882,9 +882,11 @@ class GraphModes(unittest.TestCase):
 
     def test_buffers_are_audited_and_move(self):
         buffer = self.device.mapped(64, np.int64)
-        where = {"cells": buffer.numpy()}
+        where, fails = {"cells": buffer.numpy()}, []
 
         def enqueue(stream, bucket):
+            if fails:
+                raise RuntimeError("for the test")
             cells = where["cells"]
             stream.run(lambda: np.add(cells, 1, out=cells))
 
@@ -900,7 +902,7 @@ class GraphModes(unittest.TestCase):
             self.assertEqual(buffer.numpy().sum(), 0)
             with self.assertRaisesRegex(reprise.NotFound, 'got "x", allowed: cells'):
                 manager.move_buffer("x", buffer)
-            with self.assertRaisesRegex(ValueError, "got 504 bytes, allowed: 512, which 'cells'"):
+            with self.assertRaisesRegex(ValueError, "allowed: at least 512, which 'cells' has"):
                 manager.move_buffer("cells", np.zeros(63, np.int64))
             # What it was is let go once nothing can read it any more.
             before = weakref.ref(where["cells"])
@@ -910,6 +912,17 @@ class GraphModes(unittest.TestCase):
             self.stream.synchronize()
             gc.collect()
             self.assertIsNone(before())
+            # Where graphs could not be captured again both are kept: either may be in one.
+            fails.append(True)
+            before, after = where["cells"], np.zeros(64, np.int64)
+            kept = [weakref.ref(before), weakref.ref(after)]
+            with self.assertRaisesRegex(RuntimeError, "for the test"):
+                manager.move_buffer("cells", after)
+            where["cells"] = None
+            del before, after
+            self.stream.synchronize()
+            gc.collect()
+            self.assertTrue(all(one() is not None for one in kept))
         with self.manager() as manager:
             with self.assertRaisesRegex(reprise.FailedPrecondition, "no buffers"):
                 manager.audit(1)

@@ -495,16 +495,18 @@ class GraphManager(Handle):
         before = self._buffers.get(name)
         if before is not None and moved.nbytes < self._buffer_bytes[name]:
             raise ValueError(
-                f"memory: got {moved.nbytes} bytes, allowed: {self._buffer_bytes[name]}, "
-                f"which {name!r} has"
+                f"memory: got {moved.nbytes} bytes, allowed: at least "
+                f"{self._buffer_bytes[name]}, which {name!r} has"
             )
         report = make_struct(_library.MoveReport)
+        if before is not None:
+            self._buffers[name] = (before, moved)  # where that fails, graphs have either
         self._raising(
             call, "graph_manager_move_buffer", self.handle, name.encode(), moved.address,
             ctypes.byref(report),
         )  # fmt: skip
-        self._keeps_stream._keep_until_synchronized(before)
         self._buffers[name] = moved
+        self._keeps_stream._keep_until_synchronized(before)
         return MoveReport(
             **{field.name: getattr(report, field.name) for field in dataclasses.fields(MoveReport)}
         )
