@@ -81,6 +81,11 @@ class AdministratedServer : public ProfiledServer {
   AdministratedServer() { more_flags_ = {"--allow-administration"}; }
 };
 
+class ServerWithFewBlocks : public ProfiledServer {
+ protected:
+  ServerWithFewBlocks() { more_flags_ = {"--max-session-blocks", "3"}; }
+};
+
 class HybridServer : public AdministratedServer {
  protected:
   HybridServer() {
@@ -322,6 +327,13 @@ TEST_F(ProfiledServer, ASignalEndsItWithWhatWasMeasured) {
   EXPECT_EQ(program.Wait(), 128 + SIGINT);
   EXPECT_THAT(Written()["error"].get<std::string>(), Not(IsEmpty()));
   EXPECT_GE(Written()["points"][0]["round_replay_us"].size(), 1u);
+}
+
+TEST_F(ServerWithFewBlocks, SaysWhatASessionMayHold) {
+  Program program(Arguments({"--points", "1@20"}));
+  EXPECT_EQ(program.Wait(), 1);
+  EXPECT_THAT(program.stderr_text(),
+              HasSubstr("1@20 needs 5 blocks of 4 tokens; allowed: 3, which a session may hold"));
 }
 
 }  // namespace
