@@ -46,12 +46,15 @@ constexpr int LinearGroupMinStages(int tokens, int weight_bits) {
   return tokens <= 64 || weight_bits == 16 ? 4 : 3;
 }
 inline constexpr int kLinearGroupMaxStages = 16;
-// Whether a block's first weights come one stage after the other, and how many of them are asked
-// for before any are there: as StreamFirstRequests. Where it is false that gained nothing. tokens:
-// of a tile.
-inline constexpr uint32_t kLinearGroupFirstBytes = 64 * 1024;
+// Whether a block's first weights come one stage after the other, until the kernel ahead has ended.
+// Where it is false that gained nothing. tokens: of a tile.
 constexpr bool LinearGroupPaces(int tokens, int weight_bits) {
-  return tokens <= (weight_bits == 16 ? 32 : 16);
+  return tokens <= (weight_bits == 16 ? 64 : weight_bits == 8 ? 32 : 16);
+}
+// How many bytes of them are on their way at a time, beyond the first stage: as
+// StreamFirstRequests.
+constexpr uint32_t LinearGroupFirstBytes(int weight_bits, KernelAhead ahead) {
+  return (weight_bits != 8 && ahead == KernelAhead::kLong ? 64u : 32u) * 1024;
 }
 
 constexpr int LinearGroupPanels(int span) {
@@ -85,8 +88,9 @@ constexpr uint32_t LinearGroupStageBytes(int tokens, int span, int chunks, int w
 static_assert(LinearGroupStageBytes(16, 1, 1, 16) % 1024 == 0);
 static_assert(LinearGroupStageBytes(16, 1, 1, 8) % 1024 == 0);
 static_assert(LinearGroupStageBytes(16, 1, 2, 4) % 1024 == 0);
-// Behind the stages: barriers, full, empty and first of each.
-inline constexpr uint32_t kLinearGroupBarrierBytes = 3 * kLinearGroupMaxStages * 8;
+// Behind the stages: barriers, full, empty and first of each, and one that says that the kernel
+// ahead has ended.
+inline constexpr uint32_t kLinearGroupBarrierBytes = (3 * kLinearGroupMaxStages + 2) * 8;
 // Of narrower weights more barriers, and the sums of a span's tiles on their way from part to
 // part.
 inline constexpr uint32_t kLinearGroupScaledBarrierBytes =

@@ -3,7 +3,7 @@
 // thread fills, as far ahead as there is room, by copies of whole tiles: weights in one, with the
 // scales of 4-bit elements in another, the first of them before the kernel ahead of this one has
 // ended, and tokens in one, or two for a chunk. Where the first weights are paced, a second thread
-// asks for them.
+// asks for them, for one stage after the other until the kernel ahead has ended.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_GROUP_STAGES_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_GROUP_STAGES_H_
 
@@ -53,7 +53,11 @@ class GroupStages {
   REPRISE_FN uint64_t* First(uint32_t stage) const {
     return Full(2 * kLinearGroupMaxStages + stage);
   }
-  REPRISE_FN uint64_t* BehindBarriers() const { return Full(3 * kLinearGroupMaxStages); }
+  // The kernel ahead has ended.
+  REPRISE_FN uint64_t* Go() const { return Full(3 * kLinearGroupMaxStages); }
+  REPRISE_FN uint64_t* BehindBarriers() const {
+    return Full(kLinearGroupBarrierBytes / sizeof(uint64_t));
+  }
   // Of a stage: [chunks, span] tiles, and [chunks, kTokens] rows.
   REPRISE_FN unsigned char* Weights(uint32_t stage, int chunk = 0) const {
     return shared_ + stage * stage_bytes_ + static_cast<uint32_t>(chunk) * chunk_bytes_;
@@ -93,6 +97,7 @@ class GroupStages {
   // stage.
   REPRISE_FN void BeginStages(bool loads, int threads, int warps) const {
     if (loads) {
+      if constexpr (kPaced) BarrierInit(Go(), 1);
       for (uint32_t s = 0; s < stages_; ++s) {
         if constexpr (kPaced) BarrierInit(First(s), 1);
         BarrierInit(Full(s), kPaced ? 2 : 1);
@@ -180,19 +185,32 @@ class GroupStages {
     load.tile += Stride();
   }
 
+  // Whether the first weights go by the kernel ahead. Of 4 bits with several tiles of tokens, whose
+  // blocks bring the same weights, that took longer.
+  REPRISE_FN static bool GoesByKernelAhead() { return kBits != 4 || GridY() == 1; }
   // Whether a stage's first weights are asked for before any have come.
   REPRISE_FN bool IsAtOnce(uint32_t stage) const {
-    return !kPaced || stage == 0 || (stage + 1) * kChunks * chunk_bytes_ <= kLinearGroupFirstBytes;
+    const KernelAhead ahead = GoesByKernelAhead() ? a_.ahead : KernelAhead::kLong;
+    return !kPaced || stage == 0 ||
+           (stage + 1) * kChunks * chunk_bytes_ <= LinearGroupFirstBytes(kBits, ahead);
   }
-  // The other first weights, one stage for each that is there. Says of all of them that they are.
+  // The other first weights: one stage for each that is there, and once the kernel ahead has ended
+  // those that are left. Says of all of them that they are there, of those that are waited for when
+  // they are.
   REPRISE_FN void PaceFirst() const {
+    const bool goes = GoesByKernelAhead();
     uint32_t there = 0, requested = 0;
     for (Stage load = FirstLoad(); IsFirst(load); Next(load), ++requested) {
       if (IsAtOnce(requested)) continue;
-      TellFirst(there++);
+      if (goes) {
+        BarrierWaitForEither(First(there), Go(), 0);
+      } else {
+        TellFirst(there);
+      }
+      ++there;
       RequestFirst(load);
     }
-    while (there < requested) TellFirst(there++);
+    for (uint32_t stage = goes ? 0 : there; stage < requested; ++stage) TellFirst(stage);
   }
   REPRISE_FN void TellFirst(uint32_t stage) const {
     BarrierWait(First(stage), 0);
@@ -200,6 +218,7 @@ class GroupStages {
   }
   REPRISE_FN void LoadStages() const {
     WaitForPrevious();
+    if constexpr (kPaced) BarrierArrive(Go());
     Stage load = FirstLoad();
     for (; IsFirst(load); Next(load)) {
       if constexpr (kPaced) BarrierArriveExpectBytes(Full(load.at.stage), TokenBytes());

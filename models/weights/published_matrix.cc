@@ -23,10 +23,8 @@ int64_t PublishedMatrix::Outputs(int64_t inputs) const {
 
 const std::byte* PublishedMatrix::ReadOutput(int64_t output, int64_t inputs, runtime::DType to,
                                              Scratch& scratch) const {
-  const int64_t outputs = Outputs(inputs), half = outputs / 2;
-  const int64_t row = !alternates     ? heads.Published(output)
-                      : output < half ? 2 * output
-                                      : 2 * (output - half) + 1;
+  const int64_t outputs = Outputs(inputs);
+  const int64_t row = Published(output, outputs);
   const auto count = static_cast<size_t>(inputs), at = static_cast<size_t>(row);
   const size_t element = runtime::SizeOf(dtype);
   if (form == MatrixForm::kOutputs && dtype == to) return source.data() + at * count * element;

@@ -59,6 +59,11 @@ struct PublishedMatrix {
     return form == MatrixForm::kOutputs && !alternates && heads.is_published();
   }
   int64_t Outputs(int64_t inputs) const;
+  // Where output `output` stands among `outputs` as they are published.
+  int64_t Published(int64_t output, int64_t outputs) const {
+    if (!alternates) return heads.Published(output);
+    return output < outputs / 2 ? 2 * output : 2 * (output - outputs / 2) + 1;
+  }
   struct Scratch {
     std::vector<std::byte> row, read;
   };

@@ -223,7 +223,8 @@ absl::Status PlaceRows(const Chunk& chunk, PublishedMatrix::Scratch& scratch, st
         const std::byte* const row =
             part.ReadOutput(r - before, matrix.in_features, upload.dtype, scratch);
         if (packed_e4m3)
-          REPRISE_RETURN_IF_ERROR(CheckNumbers(part, r - before, row, matrix.in_features));
+          REPRISE_RETURN_IF_ERROR(
+              CheckNumbers(part, part.Published(r - before, rows), row, matrix.in_features));
         PlaceRow(chunk, r, row, stage);
       }
       before += rows;

@@ -180,7 +180,8 @@ TEST_F(QuantizedWeightsTest, PackedElementsAreNumbers) {
   for (const auto layout : {kernels::WeightLayout::kRowMajor, kernels::WeightLayout::kPacked}) {
     WeightPlan plan = Plan(quantization, layout);
     kernels::LinearWeights layer;
-    plan.Linear(&layer, {{"a", kRows[0]}, {"b", kRows[1]}}, kColumns, false);
+    const HeadOrder heads{.head_dim = 8, .turned = 4};  // puts output 5 of a head in place 3
+    plan.Linear(&layer, {{"a", kRows[0]}, {"b", kRows[1], heads}}, kColumns, false);
     std::vector<FileTensor> tensors = Tensors(quantization);
     tensors[2].data[5 * kColumns + 17] = '\xff';
     if (layout == kernels::WeightLayout::kRowMajor) {
