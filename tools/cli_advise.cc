@@ -26,6 +26,7 @@
 #include "tools/advise/bucket_cost.h"
 #include "tools/advise/step_sample.h"
 #include "tools/advise/verify.h"
+#include "tools/atomic_file.h"
 #include "tools/cli.h"
 #include "tools/config_file.h"
 #include "tools/connection_flags.h"
@@ -34,7 +35,6 @@
 #include "tools/profile/profile_file.h"
 #include "tools/record.h"
 #include "tools/signals.h"
-#include "tools/tune/atomic_file.h"
 #include "tools/units.h"
 
 namespace reprise::tools {
@@ -210,14 +210,7 @@ absl::Status PrepareConfig(const std::string& path) {
 absl::Status WriteConfig(const BucketSet& set, const std::string& path, Console* console) {
   if (path.empty()) return absl::OkStatus();
   REPRISE_ASSIGN_OR_RETURN(const std::string text, ConfigWith(set, path));
-  // Its mode stays, and what a link leads to is what changes.
-  std::error_code error;
-  const std::filesystem::path real = std::filesystem::weakly_canonical(path, error);
-  const std::string place = error ? path : real.string();
-  const auto before = std::filesystem::status(place, error);
-  REPRISE_RETURN_IF_ERROR(WriteAtomically(place, text));
-  if (std::filesystem::exists(before))
-    std::filesystem::permissions(place, before.permissions(), error);
+  REPRISE_RETURN_IF_ERROR(WriteAtomically(path, text));
   console->Note(absl::StrCat("reprise advise: ", path,
                              " has the advised buckets; a server that "
                              "is started with it captures them"));

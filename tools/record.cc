@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "tools/atomic_file.h"
 
 namespace reprise::tools {
 namespace {
@@ -90,6 +91,12 @@ absl::Status PrepareRecord(const std::string& path, Console* console) {
 }
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
+  const absl::Status whole = WriteAtomically(path, text);
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::weakly_canonical(path, error).parent_path();
+  if (whole.ok() || access(folder.c_str(), W_OK) == 0 || access(path.c_str(), W_OK) != 0)
+    return whole;
+  // A file that may be written, in a folder that may not.
   errno = 0;
   std::ofstream file(path);
   file << text;

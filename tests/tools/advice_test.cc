@@ -141,6 +141,10 @@ TEST(Advice, RefusesStepsThatFitNoBucket) {
   ASSERT_OK_AND_ASSIGN(const Advice decode,
                        Advise({.steps = {Decode(3, 1)}}, BucketCost(), options));
   EXPECT_EQ(BucketFlags(decode.advised().set), "--decode-buckets 3,8");
+  // Steps that are not counted need no bucket.
+  options.kind = AdviseKind::kDecode;
+  ASSERT_OK_AND_ASSIGN(const Advice of_decode, Advise(Trace(), BucketCost(), options));
+  EXPECT_THAT(of_decode.advised().set.decode, ElementsAre(3, 5, 6, 8));
 }
 
 TEST(GroupSteps, SortsByTheBucketThatAStepReplays) {

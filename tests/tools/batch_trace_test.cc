@@ -112,7 +112,7 @@ TEST(BatchTrace, OfARecordingCountsEachReplayOnce) {
   AddAnswer(&recording)->mutable_report()->set_replayed(false);
   recording.calls.emplace_back().mutable_allocate();
   BatchTrace trace;
-  AddRecording(recording, &trace);
+  EXPECT_OK(AddRecording(recording, &trace));
   ASSERT_THAT(trace.steps, SizeIs(3));
   EXPECT_EQ(trace.steps[0].tokens, 9);
   EXPECT_EQ(trace.steps[0].context, 15);
@@ -140,22 +140,42 @@ TEST(BatchTrace, HasEveryStepOfARequest) {
   for (const uint32_t context : {10u, 20u, 11u}) AddRow(answer, context, v1::ROW_STATUS_RAN);
   AddRow(answer, 20, v1::ROW_STATUS_STOPPED);
   BatchTrace trace;
-  AddRecording(recording, &trace);
+  EXPECT_OK(AddRecording(recording, &trace));
   ASSERT_THAT(trace.steps, SizeIs(2));
   EXPECT_EQ(trace.steps[0].context, 15);
   EXPECT_EQ(trace.steps[1].rows, 1);
   EXPECT_EQ(trace.steps[1].context, 11);
 }
 
+TEST(BatchTrace, RefusesResultsThatDoNotGoTogether) {
+  const auto refuses = [](const service::Recording& recording) {
+    BatchTrace trace;
+    EXPECT_THAT(AddRecording(recording, &trace),
+                StatusIs(absl::StatusCode::kDataLoss, "step 7 has columns that do not agree"));
+  };
+  service::Recording no_status = Recorded({8});
+  v1::StepResponse* answer = AddAnswer(&no_status);
+  answer->set_sequence(7);
+  AddRow(answer, 10, v1::ROW_STATUS_RAN);
+  answer->mutable_rows()->clear_status();
+  refuses(no_status);
+  service::Recording more_rows = Recorded({8});
+  answer = AddAnswer(&more_rows);
+  answer->set_sequence(7);
+  AddRow(answer, 10, v1::ROW_STATUS_RAN);
+  answer->add_steps()->set_num_rows(2147483648u);
+  refuses(more_rows);
+}
+
 TEST(BatchTrace, SaysWhereServersHadOtherBuckets) {
   BatchTrace trace;
-  AddRecording(Recorded({1, 8}), &trace);
-  AddRecording(Recorded({8, 1}), &trace);
+  EXPECT_OK(AddRecording(Recorded({1, 8}), &trace));
+  EXPECT_OK(AddRecording(Recorded({8, 1}), &trace));
   EXPECT_OK(trace.differing_graphs);
   service::Recording other = Recorded({1, 4});
   SetReport(AddAnswer(&other)->mutable_report(), 3, 3);
-  AddRecording(other, &trace);
-  AddRecording(Recorded({1, 2}), &trace);
+  EXPECT_OK(AddRecording(other, &trace));
+  EXPECT_OK(AddRecording(Recorded({1, 2}), &trace));
   EXPECT_THAT(trace.differing_graphs,
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "a.record: decode and mixed buckets: got 1,4 and 64, allowed: 1,8 and 64"));

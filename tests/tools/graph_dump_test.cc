@@ -104,6 +104,7 @@ TEST(GraphDump, RefusesFilesThatAreWrong) {
   says("/nodes/0", 3, "a.json: nodes[0]: got 3, allowed: an object");
   says("/nodes/0/kind", "memset", "nodes[0].kind: got \"memset\", allowed kernel, host, copy or");
   says("/nodes/0/grid", {1}, "nodes[0].grid: got [1], allowed two whole numbers");
+  says("/nodes/0/grid", {4294967304, 1}, "allowed two whole numbers of at most 4294967295");
   says("/nodes/0/block", -1, "nodes[0].block: got -1");
 }
 

@@ -2,6 +2,10 @@
 // The journal of a tuning run, and files that are written whole or not at all.
 #include "tools/tune/journal.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -12,7 +16,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/tiny_model.h"
-#include "tools/tune/atomic_file.h"
+#include "tools/atomic_file.h"
 
 namespace reprise::tools {
 namespace {
@@ -143,6 +147,10 @@ TEST_F(JournalTest, RefusesWhatIsNoJournal) {
   EXPECT_THAT(Journal::Open(Path(), Header()),
               StatusIs(absl::StatusCode::kInvalidArgument, "is none"));
   EXPECT_EQ(Read(Path()), "hello");
+  Write(Path(), "dear diary\nno end");
+  EXPECT_THAT(Journal::Open(Path(), Header()),
+              StatusIs(absl::StatusCode::kInvalidArgument, "line 1"));
+  EXPECT_EQ(Read(Path()), "dear diary\nno end");
   std::filesystem::remove(Path());
   Begin();
   Write(Path("b"), Read(Path()) + "{\"cell\": 1}\n");
@@ -175,10 +183,30 @@ TEST_F(JournalTest, FilesAreWrittenWholeOrNotAtAll) {
   EXPECT_EQ(Read(Path("tree")), "second");
   for (const auto& entry : std::filesystem::directory_iterator(directory_.path()))
     EXPECT_THAT(entry.path().string(), EndsWith("/tree"));
+  std::filesystem::permissions(
+      Path("tree"), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::create_symlink("tree", Path("link"));
+  ASSERT_OK(WriteAtomically(Path("link"), "third"));
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("link")));
+  EXPECT_EQ(Read(Path("tree")), "third");
+  EXPECT_EQ(static_cast<int>(std::filesystem::status(Path("tree")).permissions()), 0600);
   EXPECT_THAT(CheckWritable(Path("no/such"), 1),
               StatusIs(absl::StatusCode::kUnavailable, "No such file or directory"));
   EXPECT_THAT(WriteAtomically(directory_.path(), "x"),
               StatusIs(absl::StatusCode::kInvalidArgument, "got a directory"));
+}
+
+TEST_F(JournalTest, PipesAreWrittenTo) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  const int reader = open(Path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  ASSERT_OK(CheckWritable(Path("pipe"), 1));
+  ASSERT_OK(WriteAtomically(Path("pipe"), "text"));
+  char got[8] = {};
+  EXPECT_EQ(read(reader, got, sizeof(got)), 4);
+  EXPECT_STREQ(got, "text");
+  close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(Path("pipe")));
 }
 
 }  // namespace

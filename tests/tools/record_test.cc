@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/record.h"
 
+#include <sys/resource.h>
+
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -23,6 +26,28 @@ TEST(Record, WritesJsonOrNamesTheFileItCannotWrite) {
               HasSubstr("/b/a.json\": No such file or directory"));
   EXPECT_THAT(std::string(WriteRecord("/dev/full", {{"a", 1}}, &console).message()),
               HasSubstr("No space left on device"));
+}
+
+// As much as the disk has room for is not left in its place.
+TEST(Record, AFileThatCannotBeWrittenWholeStaysAsItWas) {
+  testing::TemporaryDirectory directory;
+  Console console;
+  const std::string path = directory.path() + "/a.json";
+  ASSERT_TRUE(WriteRecord(path, {{"a", 1}}, &console).ok());
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit least = {.rlim_cur = 64, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &least), 0);
+  const absl::Status status = WriteRecord(path, {{"a", std::string(1000, 'x')}}, &console);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a.json\": File too large"));
+  std::ifstream file(path);
+  EXPECT_EQ(nlohmann::json::parse(file), nlohmann::json({{"a", 1}}));
+  file.close();
+  std::filesystem::remove(path);
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
 TEST(Record, LinesAreThereAsSoonAsTheyAreWritten) {

@@ -239,8 +239,11 @@ StepGroups GroupSteps(const std::vector<TracedStep>& steps, int64_t largest_deco
 absl::StatusOr<Advice> Advise(const BatchTrace& trace, const BucketCost& cost,
                               const AdviceOptions& options) {
   const BucketSet& current = options.current;
-  StepGroups groups = GroupSteps(trace.steps, current.decode.back(), cost.shortest_context());
-  REPRISE_RETURN_IF_ERROR(CheckFits(trace.steps, groups.mixed, current));
+  std::vector<TracedStep> steps = trace.steps;
+  if (options.kind == AdviseKind::kDecode)
+    std::erase_if(steps, [](const TracedStep& step) { return !step.is_decode(); });
+  StepGroups groups = GroupSteps(steps, current.decode.back(), cost.shortest_context());
+  REPRISE_RETURN_IF_ERROR(CheckFits(steps, groups.mixed, current));
   const bool chooses_decode = options.kind != AdviseKind::kMixed && !groups.decode.empty();
   const bool chooses_mixed = options.kind != AdviseKind::kDecode && !groups.mixed.empty();
   // What is not chosen costs the same in every set.
@@ -273,7 +276,7 @@ absl::StatusOr<Advice> Advise(const BatchTrace& trace, const BucketCost& cost,
   const SetCosts costs(cost, decode, mixed);
   Advice advice{.decode_steps = WeightOf(decode.groups),
                 .mixed_steps = WeightOf(mixed.groups),
-                .mean_context = MeanContext(trace.steps),
+                .mean_context = MeanContext(steps),
                 .decode_grain = decode.grain,
                 .mixed_grain = mixed.grain};
   advice.by_graphs = Frontier(options, costs, max_graphs, decode, mixed);

@@ -23,6 +23,16 @@ constexpr std::array<NumberField, 4> kFields = {
     NumberField{"context", 1, kMostContext, /*whole=*/false, /*otherwise=*/0.0},
     NumberField{"steps", 1, kMostSteps, /*whole=*/true, /*otherwise=*/1.0}};
 
+// Whether there is a result for each row that an answer says it has, with what is read of it.
+bool ColumnsAgree(const v1::StepResponse& answer) {
+  const v1::RowResults& rows = answer.rows();
+  uint64_t of_steps = 0;
+  for (const v1::SingleStep& step : answer.steps()) of_steps += step.num_rows();
+  return rows.status_size() == rows.row_size() && rows.context_length_size() == rows.row_size() &&
+         (answer.steps().empty() || rows.row_size() == 0 ||
+          of_steps == static_cast<uint64_t>(rows.row_size()));
+}
+
 // Of the results [begin, end): rows that ran.
 double MeanContext(const v1::RowResults& rows, int begin, int end) {
   double sum = 0, count = 0;
@@ -90,7 +100,7 @@ ServedGraphs GraphsOf(const google::protobuf::RepeatedPtrField<v1::Bucket>& buck
   return graphs;
 }
 
-void AddRecording(const service::Recording& recording, BatchTrace* trace) {
+absl::Status AddRecording(const service::Recording& recording, BatchTrace* trace) {
   const ServedGraphs graphs = GraphsOf(recording.header.server().buckets());
   if (!trace->graphs) trace->graphs = graphs;
   if (trace->differing_graphs.ok() &&
@@ -107,6 +117,10 @@ void AddRecording(const service::Recording& recording, BatchTrace* trace) {
   for (const v1::SessionRecord& call : recording.calls) {
     if (!call.has_step() || !call.has_answer()) continue;
     const v1::StepResponse& answer = call.answer();
+    if (!ColumnsAgree(answer))
+      return absl::DataLossError(absl::StrCat(recording.name, ": step ", answer.sequence(),
+                                              " has columns that do not agree; allowed: a "
+                                              "recording as a server writes it"));
     if (answer.steps().empty()) {
       AddStep(answer.report(), MeanContext(answer.rows(), 0, answer.rows().row_size()), trace);
     }
@@ -117,6 +131,7 @@ void AddRecording(const service::Recording& recording, BatchTrace* trace) {
       begin = end;
     }
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<BatchTrace> ReadBatchTrace(const std::vector<std::string>& files) {
@@ -127,7 +142,7 @@ absl::StatusOr<BatchTrace> ReadBatchTrace(const std::vector<std::string>& files)
       continue;
     }
     REPRISE_ASSIGN_OR_RETURN(const service::Recording recording, service::ReadRecording(file));
-    AddRecording(recording, &trace);
+    REPRISE_RETURN_IF_ERROR(AddRecording(recording, &trace));
   }
   if (!trace.steps.empty()) return trace;
   return absl::InvalidArgumentError(

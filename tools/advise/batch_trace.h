@@ -54,8 +54,9 @@ struct BatchTrace {
   uint64_t num_eager = 0;  // steps that were left out because no graph was replayed
 };
 
-// Adds the steps of a recording.
-void AddRecording(const service::Recording& recording, BatchTrace* trace);
+// Adds the steps of a recording. Errors: DataLoss names the recording and a step whose results do
+// not go together.
+absl::Status AddRecording(const service::Recording& recording, BatchTrace* trace);
 
 // Files of either kind. Errors: those of reading them; InvalidArgument names the file, what in it
 // is wrong, got, allowed; files without steps.

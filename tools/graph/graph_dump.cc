@@ -105,9 +105,12 @@ absl::StatusOr<GraphNode> ReadNode(const json& value, const std::string& path) {
   REPRISE_ASSIGN_OR_RETURN(node.op, fields.StringOr("op", ""));
   REPRISE_ASSIGN_OR_RETURN(node.shape, fields.StringOr("shape", ""));
   const json* grid = fields.Find("grid");
-  if (grid == nullptr || !grid->is_array() || grid->size() != 2 ||
-      !(*grid)[0].is_number_unsigned() || !(*grid)[1].is_number_unsigned())
-    return fields.Refuse("grid", "two whole numbers");
+  const auto is_count = [](const json& x) {
+    return x.is_number_unsigned() && x.get<uint64_t>() <= kMostThreads;
+  };
+  if (grid == nullptr || !grid->is_array() || grid->size() != 2 || !is_count((*grid)[0]) ||
+      !is_count((*grid)[1]))
+    return fields.Refuse("grid", absl::StrCat("two whole numbers of at most ", kMostThreads));
   node.grid_x = (*grid)[0].get<unsigned>();
   node.grid_y = (*grid)[1].get<unsigned>();
   REPRISE_ASSIGN_OR_RETURN(const int64_t block, fields.Integer("block", 0, kMostThreads));

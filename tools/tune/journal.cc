@@ -96,10 +96,13 @@ absl::Status Journal::OpenFile(const json& header) {
   if (whole == 0 && Line(header).compare(0, text.size(), text) != 0)
     return absl::InvalidArgumentError(
         absl::StrCat("journal: \"", path_, "\" is none, allowed: a journal, or no file"));
-  if (whole != text.size() && ftruncate(descriptor_, static_cast<off_t>(whole)) != 0)
-    return CannotWrite(path_, errno);
+  const bool is_cut = whole != text.size();
   text.resize(whole);
-  return text.empty() ? Write(Line(header)) : Read(text, header);
+  // What is refused stays as it was.
+  if (!text.empty()) REPRISE_RETURN_IF_ERROR(Read(text, header));
+  if (is_cut && ftruncate(descriptor_, static_cast<off_t>(whole)) != 0)
+    return CannotWrite(path_, errno);
+  return text.empty() ? Write(Line(header)) : absl::OkStatus();
 }
 
 absl::Status Journal::Read(const std::string& text, const json& header) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file that is written whole or not at all: beside its place first, then moved there.
-#ifndef REPRISE_TOOLS_TUNE_ATOMIC_FILE_H_
-#define REPRISE_TOOLS_TUNE_ATOMIC_FILE_H_
+#ifndef REPRISE_TOOLS_ATOMIC_FILE_H_
+#define REPRISE_TOOLS_ATOMIC_FILE_H_
 
 #include <cstddef>
 #include <string>
@@ -15,10 +15,12 @@ namespace reprise::tools {
 // `path` now. Leaves nothing behind. Errors: WriteAtomically's.
 absl::Status CheckWritable(const std::string& path, size_t bytes);
 
-// Replaces what is at `path`, or leaves it as it is. Errors: InvalidArgument where a directory is
-// there; Unavailable names the file and the system's reason.
+// Replaces the file at `path`, or where a link there leads, or leaves it as it is. Its mode stays,
+// and its owner where the system allows. Devices and pipes, and what /dev/stdout and the like name,
+// are written to. Errors: InvalidArgument where a directory is there; Unavailable names the file
+// and the system's reason.
 absl::Status WriteAtomically(const std::string& path, std::string_view text);
 
 }  // namespace reprise::tools
 
-#endif  // REPRISE_TOOLS_TUNE_ATOMIC_FILE_H_
+#endif  // REPRISE_TOOLS_ATOMIC_FILE_H_
