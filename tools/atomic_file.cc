@@ -18,8 +18,9 @@ namespace reprise::tools {
 namespace {
 
 absl::Status CannotWrite(const std::string& path, int error) {
-  return absl::UnavailableError(
-      absl::StrCat("cannot write \"", path, "\": ", std::generic_category().message(error)));
+  const bool refused = error == EACCES || error == EPERM || error == EROFS || error == EBUSY;
+  return {refused ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kUnavailable,
+          absl::StrCat("cannot write \"", path, "\": ", std::generic_category().message(error))};
 }
 
 // Returns errno, 0 for none.

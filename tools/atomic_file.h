@@ -17,8 +17,9 @@ absl::Status CheckWritable(const std::string& path, size_t bytes);
 
 // Replaces the file at `path`, or where a link there leads, or leaves it as it is. Its mode stays,
 // and its owner where the system allows. Devices and pipes, and what /dev/stdout and the like name,
-// are written to. Errors: InvalidArgument where a directory is there; Unavailable names the file
-// and the system's reason.
+// are written to. Errors: InvalidArgument where a directory is there; PermissionDenied where no
+// file may be put there, as where one is mounted by itself; Unavailable names the file and the
+// system's reason.
 absl::Status WriteAtomically(const std::string& path, std::string_view text);
 
 }  // namespace reprise::tools

@@ -92,11 +92,8 @@ absl::Status PrepareRecord(const std::string& path, Console* console) {
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
   const absl::Status whole = WriteAtomically(path, text);
-  std::error_code error;
-  const std::filesystem::path folder = std::filesystem::weakly_canonical(path, error).parent_path();
-  if (whole.ok() || access(folder.c_str(), W_OK) == 0 || access(path.c_str(), W_OK) != 0)
-    return whole;
-  // A file that may be written, in a folder that may not.
+  if (!absl::IsPermissionDenied(whole)) return whole;
+  // The file itself may be written all the same.
   errno = 0;
   std::ofstream file(path);
   file << text;

@@ -48,8 +48,8 @@ class RecordLines {
   absl::Status status_;
 };
 
-// Writes `text` to a file, in place of what was there: whole or not at all, where its folder may be
-// written (WriteAtomically). Errors: as above.
+// Writes `text` to a file, in place of what was there: whole or not at all, but where it may
+// not be replaced (WriteAtomically). Errors: as above.
 absl::Status WriteText(const std::string& path, const std::string& text);
 
 }  // namespace reprise::tools

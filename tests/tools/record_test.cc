@@ -2,6 +2,8 @@
 #include "tools/record.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -45,6 +47,26 @@ TEST(Record, AFileThatCannotBeWrittenWholeStaysAsItWas) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("a.json\": File too large"));
   std::ifstream file(path);
   EXPECT_EQ(nlohmann::json::parse(file), nlohmann::json({{"a", 1}}));
+  file.close();
+  std::filesystem::remove(path);
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+// Its owner alone may replace it in such a folder, whoever may write it.
+TEST(Record, AFileThatMayNotBeReplacedIsWritten) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs two users";
+  testing::TemporaryDirectory directory;
+  Console console;
+  const std::string path = directory.path() + "/a.json";
+  ASSERT_TRUE(WriteRecord(path, {{"a", std::string(100, 'x')}}, &console).ok());
+  ASSERT_EQ(chmod(directory.path().c_str(), 01777), 0);
+  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
+  ASSERT_EQ(seteuid(65534), 0);
+  const absl::Status status = WriteRecord(path, {{"a", 2}}, &console);
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_TRUE(status.ok()) << status;
+  std::ifstream file(path);
+  EXPECT_EQ(nlohmann::json::parse(file), nlohmann::json({{"a", 2}}));
   file.close();
   std::filesystem::remove(path);
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
