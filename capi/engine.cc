@@ -86,6 +86,7 @@ reprise_engine_options Defaults() {
   options.watchdog_timeout_ms = defaults.watchdog_timeout_ms;
   options.swap_bytes = defaults.swap_bytes;
   options.max_draft_tokens = defaults.max_draft_tokens;
+  options.round_activations = defaults.round_activations;
   return options;
 }
 
@@ -119,6 +120,8 @@ absl::StatusOr<engine::DecodeEngineOptions> EngineOptions(const reprise_engine_o
   REPRISE_ASSIGN_OR_RETURN(const auto decode, ByName("decode", given.decode, kDecodePolicies));
   options.decode = decode.value_or(options.decode);
   options.swap_bytes = given.swap_bytes;
+  REPRISE_ASSIGN_OR_RETURN(options.round_activations,
+                           ReadSwitch("round_activations", given.round_activations));
   // The engine says how many it allows.
   options.max_draft_tokens = static_cast<uint32_t>(std::min(given.max_draft_tokens, kUint32Max));
   return options;

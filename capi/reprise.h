@@ -496,9 +496,10 @@ typedef struct reprise_engine_options {
   reprise_progress_fn progress;    // NULL: none
   void* progress_context;
   // Of REPRISE_0.2; zero is the default of each.
-  const char* decode;         // NULL or "tuned", "chain", "step-kernel"
-  uint64_t swap_bytes;        // of the host's pinned memory, for blocks that are swapped; 0: none
-  uint64_t max_draft_tokens;  // of a step, all rows together, at most 65535; 0: none may come
+  const char* decode;          // NULL or "tuned", "chain", "step-kernel"
+  uint64_t swap_bytes;         // of the host's pinned memory, for blocks that are swapped; 0: none
+  uint64_t max_draft_tokens;   // of a step, all rows together, at most 65535; 0: none may come
+  uint64_t round_activations;  // true: linear layers of E4M3 weights round what they read to E4M3
 } reprise_engine_options;
 
 // Strings and arrays are valid as long as the engine's handle.

@@ -86,6 +86,11 @@ struct DecodeEngineOptions {
   // (max_rows + max_prompt_logprobs) + 4 x vocabulary x max_logit_rows).
   uint32_t max_steps_per_request = 1;
   LinearPolicy linear = LinearPolicy::kTuned;
+  // Linear layers whose weights are E4M3 round what they read to E4M3 too, with a scale for each
+  // token, and multiply that: faster on sm_90 from some rows on, by FP8 tensor cores, and what
+  // checkpoints mean that were made for it (docs/models.md). Of such checkpoints alone. Experts,
+  // and all else, read activations as they are. False: so do linear layers.
+  bool round_activations = false;
   DecodePolicy decode = DecodePolicy::kTuned;
   // Text of the tree by which attention's plan decides (docs/attention_tree.md); empty: the default
   // tree. It must be made for this device and model. DecodeEngine::SetAttentionTree replaces it.

@@ -85,6 +85,7 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
   options = std::move(resolved.options);
   options.linear = ResolveLinear(options, info.model, device.properties());
   REPRISE_RETURN_IF_ERROR(CheckLinear(options, device.properties()));
+  REPRISE_ASSIGN_OR_RETURN(info.model, ModelToRun(options, info.model, device.properties()));
   info.device = device.properties();
   if (diagnostics.simulation != nullptr) info.device.name = diagnostics.simulation->device_name;
   info.dtype = options.dtype;

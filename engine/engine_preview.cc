@@ -52,7 +52,8 @@ bool EnginePreview::is_tuned() const {
                       [](const LayerKernel& kernel) { return kernel.is_reference; });
 }
 
-absl::StatusOr<EnginePreview> PreviewEngine(runtime::Device& device, const models::ModelSpec& spec,
+absl::StatusOr<EnginePreview> PreviewEngine(runtime::Device& device,
+                                            const models::ModelSpec& published,
                                             const DecodeEngineOptions& asked) {
   DecodeEngineOptions small = asked;
   small.max_rows = kManyRows;
@@ -61,10 +62,12 @@ absl::StatusOr<EnginePreview> PreviewEngine(runtime::Device& device, const model
   small.adjust_logits = false;
   small.max_logit_rows = small.max_prompt_logprobs = 0;
   REPRISE_ASSIGN_OR_RETURN(ResolvedOptions resolved,
-                           ResolveOptions(small, spec, device.properties()));
+                           ResolveOptions(small, published, device.properties()));
   DecodeEngineOptions& options = resolved.options;
-  options.linear = ResolveLinear(options, spec, device.properties());
+  options.linear = ResolveLinear(options, published, device.properties());
   REPRISE_RETURN_IF_ERROR(CheckLinear(options, device.properties()));
+  REPRISE_ASSIGN_OR_RETURN(const models::ModelSpec spec,
+                           ModelToRun(options, published, device.properties()));
   REPRISE_ASSIGN_OR_RETURN(const auto kernels, kernels::KernelSet::Load(device, options.dtype));
   REPRISE_ASSIGN_OR_RETURN(const auto decoder, models::Decoder::Create(spec));
   const models::WeightPlan weights =

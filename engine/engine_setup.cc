@@ -175,6 +175,28 @@ absl::Status CheckLinear(const DecodeEngineOptions& options,
       "tuned"));
 }
 
+absl::StatusOr<models::ModelSpec> ModelToRun(const DecodeEngineOptions& options,
+                                             const models::ModelSpec& spec,
+                                             const runtime::DeviceProperties& device) {
+  models::ModelSpec model = spec;
+  if (!options.round_activations) return model;
+  if (!model.weight_quantization || !model.weight_quantization->means_rounding)
+    return absl::InvalidArgumentError(
+        "round_activations is true with a model that does not mean it; allowed: where "
+        "quantization_config says that weights and activations are fp8_e4m3");
+  // As KernelSet::traits has it: 0 of an emulated device.
+  const bool groups = device.matrix_unit == runtime::MatrixUnit::kMma &&
+                      (device.compute_capability == 90 || device.compute_capability == 0);
+  if (options.linear != LinearPolicy::kPortable &&
+      !(options.linear == LinearPolicy::kPacked && groups))
+    return absl::InvalidArgumentError(
+        absl::StrCat("round_activations is true with ", std::string(NameOf(options.linear)),
+                     " linear layers of ", std::string(runtime::NameOf(options.dtype)), " on ",
+                     device.name, "; allowed: packed of bf16 and f16 on sm_90, portable"));
+  model.weight_quantization->rounds_activations = true;
+  return model;
+}
+
 absl::StatusOr<uint64_t> NumPoolBlocks(const runtime::Device& device,
                                        const DecodeEngineOptions& options,
                                        const models::KvGeometry& geometry, uint64_t graphs_bytes) {

@@ -33,6 +33,12 @@ LinearPolicy ResolveLinear(const DecodeEngineOptions& options, const models::Mod
 absl::Status CheckLinear(const DecodeEngineOptions& options,
                          const runtime::DeviceProperties& device);
 
+// The model as an engine of resolved options runs it: it rounds activations where they say so.
+// Errors: InvalidArgument where its checkpoint does not mean that, or no kernel does it.
+absl::StatusOr<models::ModelSpec> ModelToRun(const DecodeEngineOptions& options,
+                                             const models::ModelSpec& spec,
+                                             const runtime::DeviceProperties& device);
+
 }  // namespace reprise::engine
 
 #endif  // REPRISE_ENGINE_RESOLVED_OPTIONS_H_

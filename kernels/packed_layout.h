@@ -12,6 +12,9 @@
 // 4). Place 4 q + i of a chunk is its input feature 2 q + i % 2 + 8 (i / 2): four neighbours are
 // what a lane of mma.sync m16n8k16 multiplies. Their bits lie as PackE4m3 puts them.
 //
+// Of kE4m3Rounded two neighbours lie as one element of 16 bits (OfPairs), so that a tile is 2 KB
+// and of 128 inputs: products of a warpgroup read them as they are.
+//
 // A tile of 4-bit elements is 512 bytes in the order of that instruction's lanes: 16 bytes for each
 // of 32, of them a word for each 16 inputs. Lane 4 g + q has inputs 2 q, 2 q + 1, 2 q + 8 and
 // 2 q + 9 of rows g and g + 8: element i of its word, the first in the lowest bits, is of row
@@ -124,6 +127,18 @@ struct PackedLayout {
     const int column = static_cast<int>(input % 16);
     return tile * kPackedTileElements + row * kPackedTileInputs + (chunk ^ (row / 2 % 4)) * 16 +
            column % 8 / 2 * 4 + column / 8 * 2 + column % 2;
+  }
+
+  // The layout of pairs of neighbours, of kE4m3Rounded: pair i of an output is of its inputs 2 i
+  // and 2 i + 1, the first at the lower address.
+  constexpr PackedLayout OfPairs() const { return {out_features, (in_features + 1) / 2}; }
+  // Where a weight of kE4m3Rounded lies, in bytes.
+  constexpr int64_t RoundedOffset(int64_t output, int64_t input) const {
+    return OfPairs().Offset(output, input / 2) * 2 + input % 2;
+  }
+  // Elements of a matrix that lies packed, with what fills it up.
+  constexpr int64_t Elements(WeightFormat format) const {
+    return format == WeightFormat::kE4m3Rounded ? OfPairs().Elements() * 2 : Elements();
   }
 
   // The same of 4-bit elements, two to a byte, the even one in the lower half.

@@ -14,10 +14,12 @@ namespace reprise::kernels {
 
 // kNone: there is no weight. kE4m3: 8-bit floats, with an f32 scale for each output and
 // kScaleInputs input features. kInt4: 0 to 15, with a scale and a zero point, a ScaleWord, for each
-// output and 32, 64 or 128 input features. The others hold one number per element, without scales.
-enum class WeightFormat : uint8_t { kNone = 0, kF32, kBf16, kF16, kE4m3, kInt4 };
+// output and 32, 64 or 128 input features. kE4m3Rounded: elements and scales of kE4m3, which
+// multiply activations rounded to E4M3 (round_rows). The others hold one number per element,
+// without scales.
+enum class WeightFormat : uint8_t { kNone = 0, kF32, kBf16, kF16, kE4m3, kInt4, kE4m3Rounded };
 
-// Of a scale of kE4m3, neighbours; the last ones of an output may be fewer. Of kInt4 the most.
+// Of a scale of E4M3, neighbours; the last ones of an output may be fewer. Of kInt4 the most.
 inline constexpr int kScaleInputs = 128;
 // Of kInt4 the fewest.
 inline constexpr int kLeastScaleInputs = 32;
@@ -42,6 +44,7 @@ constexpr int BitsOf(WeightFormat format) {
     case WeightFormat::kF16:
       return 16;
     case WeightFormat::kE4m3:
+    case WeightFormat::kE4m3Rounded:
       return 8;
     case WeightFormat::kInt4:
       return 4;
@@ -50,7 +53,8 @@ constexpr int BitsOf(WeightFormat format) {
 }
 // Whether elements have scales.
 constexpr bool IsScaled(WeightFormat format) {
-  return format == WeightFormat::kE4m3 || format == WeightFormat::kInt4;
+  return format == WeightFormat::kE4m3 || format == WeightFormat::kInt4 ||
+         format == WeightFormat::kE4m3Rounded;
 }
 
 constexpr WeightFormat WeightFormatOf(runtime::DType dtype) {
@@ -69,7 +73,7 @@ constexpr WeightFormat WeightFormatOf(runtime::DType dtype) {
   return WeightFormat::kNone;
 }
 
-// "none", "f32", "bf16", "f16", "fp8_e4m3", "int4".
+// "none", "f32", "bf16", "f16", "fp8_e4m3", "int4", "fp8_e4m3_rounded".
 constexpr std::string_view NameOf(WeightFormat format) {
   switch (format) {
     case WeightFormat::kNone:
@@ -84,6 +88,8 @@ constexpr std::string_view NameOf(WeightFormat format) {
       return "fp8_e4m3";
     case WeightFormat::kInt4:
       return "int4";
+    case WeightFormat::kE4m3Rounded:
+      return "fp8_e4m3_rounded";
   }
   return "unknown";
 }

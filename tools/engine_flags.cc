@@ -81,6 +81,10 @@ void AddLinearOption(CLI::App* app, engine::DecodeEngineOptions* options) {
       "tuned (what is faster: packed on sm_90, else row-major), row-major (weights as they are "
       "published), packed (weights in the order in which they are read; GPUs, bf16 and f16) "
       "or portable (the reference kernels, slow)");
+  app->add_flag(
+      "--round-activations", options->round_activations,
+      "Round what linear layers of fp8_e4m3 weights read to fp8_e4m3 too, for checkpoints "
+      "that mean it, and multiply by FP8 tensor cores: sm_90, or --linear portable");
 }
 
 void AddMemoryOptions(CLI::App* app, EngineFlags* flags) {

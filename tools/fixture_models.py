@@ -62,6 +62,8 @@ class Fixture:
     transformers4_fields: dict = field(default_factory=dict)
     # How the linear layers of blocks are stored (fixture_quantization.py); None: in dtype.
     quantization: str | None = None
+    # Whether the reference rounds what these layers read to E4M3 too, token by token.
+    rounds_activations: bool = False
     # Of its random numbers; None: its place in FIXTURES.
     seed_place: int | None = None
 
@@ -426,7 +428,9 @@ def olmo2_tiny():
     )
 
 
-def fp8_llama(name, quantization, what, hidden=64, intermediate=72):
+def fp8_llama(
+    name, quantization, what, hidden=64, intermediate=72, rounds_activations=False, seed_place=None
+):
     config = config_of(
         LlamaConfig,
         vocab=59,
@@ -446,6 +450,8 @@ def fp8_llama(name, quantization, what, hidden=64, intermediate=72):
         torch.bfloat16,
         transformers4_dialect=True,
         quantization=quantization,
+        rounds_activations=rounds_activations,
+        seed_place=seed_place,
     )
 
 
@@ -473,6 +479,19 @@ def fp8_block_tiny():
         "names them",
         hidden=160,
         intermediate=144,
+    )
+
+
+def fp8_rounded_tiny():
+    return fp8_llama(
+        "fp8-rounded-tiny",
+        "channel",
+        "one scale for each output, and read activations that are rounded to E4M3, one scale for "
+        "each token",
+        hidden=160,
+        intermediate=144,
+        rounds_activations=True,
+        seed_place=72,
     )
 
 
@@ -800,4 +819,5 @@ FIXTURES = [
     granite_hybrid_tiny,
     granite_hybrid_moe_tiny,
     bamba_tiny,
+    fp8_rounded_tiny,
 ]

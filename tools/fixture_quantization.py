@@ -3,7 +3,7 @@
 in 4 bits (fixture_int4.py), or gpt-oss's experts in MXFP4 (fixture_mxfp4.py).
 
 Of E4M3, weight = element * scale, scale in f32. Reference logits come from these products in double:
-weights are rounded, activations are not.
+weights are rounded, activations are not, unless round_activations is asked to.
 """
 
 import json
@@ -128,6 +128,19 @@ def quantize(directory, kind, configs):
         fields = json.loads(config.read_text())
         fields["quantization_config"] = quantization_config(kind)
         config.write_text(json.dumps(fields, indent=2) + "\n")
+
+
+def rounded(x):
+    """x as numbers of E4M3 times a scale for each token, f32, that makes its largest one 448."""
+    scale = (x.abs().amax(-1, keepdim=True).float() / E4M3_MAX).clamp(min=2.0**-100)
+    return (x / scale).float().to(torch.float8_e4m3fn).to(x.dtype) * scale.to(x.dtype)
+
+
+def round_activations(model):
+    """From here on the linear layers of the model's blocks round what they read."""
+    for name, module in model.named_modules():
+        if is_linear_of_a_block(name + ".weight"):
+            module.register_forward_pre_hook(lambda _, inputs: (rounded(inputs[0]),))
 
 
 def dequantized(tensors, kind):

@@ -33,7 +33,7 @@
 //   Max(n, f)      the largest f(i), in every thread
 //   ArgMax(n, f)   the largest f(i), the lowest i among equals; {-inf, 0xffffffff} when all are NaN
 //                  or n is 0
-//   For<kPerThread>(n, f), Sum<kPerThread>(n, f)
+//   For<kPerThread>(n, f), Sum<kPerThread>(n, f), Max<kPerThread>(n, f)
 //                  the same over Local values: f(LocalIndex), n at most kPerThread * threads(). On
 //                  a GPU a warp has kPerThread * its lanes of the indices, side by side
 //   ExclusiveScan(n, get, put)

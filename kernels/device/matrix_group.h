@@ -21,7 +21,10 @@
 //   MultiplyRows<T>(d, a, b, k, add)
 //                               A[i, :] = row i of panel `a`, B[:, j] = row j of panel `b`, of each
 //                               the elements 16 k .. 16 k + 15. a, b: shared address of the panel's
-//                               first row; `a` may be a MatrixA instead. add: false starts a sum
+//                               first row; `a` may be a MatrixA instead. add: false starts a sum.
+//                               T E4m3: 32 elements of a byte each, 32 k .. 32 k + 31, of panels'
+//                               rows of 128, `a` in shared memory; the tensor cores add products in
+//                               fewer bits than f32 has
 //   MultiplyColumns<T>(d, a, b, panel_bytes)
 //                               B[i, j] = row i, element j % 64 of panel j / 64; panels are
 //                               panel_bytes apart. b: shared address of the first of 16 rows, a

@@ -20,8 +20,8 @@ inline constexpr int kLinearClusterMaxSpan = kLinearGroupPanelTiles;
 constexpr bool HasLinearCluster(const DeviceTraits& traits, int tokens) {
   return HasLinearGroup(traits, tokens) &&
          LinearGroupStages(traits.shared_bytes, tokens, kLinearClusterMaxSpan,
-                           LinearGroupFewChunks(tokens, 16), 16,
-                           kLinearClusterBlocks) >= LinearGroupMinStages(tokens, 16);
+                           LinearGroupFewChunks(tokens, kGroup16), kGroup16,
+                           kLinearClusterBlocks) >= LinearGroupMinStages(tokens, kGroup16);
 }
 
 // A cluster takes one span. Where multiprocessors come in pairs, as they do, all clusters are there

@@ -19,6 +19,9 @@ inline constexpr int kLinearGroupThreads = (kLinearGroupWarps + 4) * 32;
 // Registers of their threads: those who multiply hold the sum of a part and that of all.
 inline constexpr int kLinearGroupMultiplyRegisters = 216;
 inline constexpr int kLinearGroupLoadRegisters = 72;
+// Of kE4m3Rounded the sums of two chunks, and that of all.
+inline constexpr int kLinearGroupRoundedMultiplyRegisters = 232;
+inline constexpr int kLinearGroupRoundedLoadRegisters = 40;
 
 // Of weights of fewer bits more warpgroups multiply where registers allow, and one behind them
 // brings stages.
@@ -33,68 +36,85 @@ constexpr int LinearGroupScaledRegisters(int tokens) {
 }
 inline constexpr int kLinearGroupScaledLoadRegisters = 40;
 
+// What the weights of a launch are to these kernels.
+struct GroupFormat {
+  int bits = 16;  // of an element, of kE4m3Rounded of two, which lie in the place of one
+  bool stage_scales = false;  // whether their scales come with each stage
+
+  constexpr explicit GroupFormat(WeightFormat format)
+      : bits(format == WeightFormat::kE4m3Rounded ? 16 : BitsOf(format)),
+        stage_scales(format == WeightFormat::kE4m3Rounded || format == WeightFormat::kInt4) {}
+  constexpr bool operator==(const GroupFormat&) const = default;
+};
+// Of elements of 16 bits.
+inline constexpr GroupFormat kGroup16{WeightFormat::kBf16};
+
 // A stage: so many chunks of 64 input features, of all tiles of 16 outputs that a block takes at a
-// time, its span, behind them of a tile of tokens, and of weights of 4 bits the scales behind both.
-// Panels of products of a warpgroup have room for four tiles each, and read that many of 16-bit
-// elements; narrower ones each warp brings to its registers. weight_bits: 16, 8 or 4, of an
-// element.
+// time, its span, behind them of a tile of tokens, and where they come with a stage the scales
+// behind both. Panels of products of a warpgroup have room for four tiles each, and read that many
+// of 16-bit elements; narrower ones each warp brings to its registers.
 inline constexpr int kLinearGroupPanelTiles = 4;
-constexpr int LinearGroupMaxSpan(int tokens, int weight_bits) {
-  return (weight_bits < 16 ? LinearGroupScaledWarpgroups(tokens) : 2) * kLinearGroupPanelTiles;
+constexpr int LinearGroupMaxSpan(int tokens, GroupFormat format) {
+  return (format.bits < 16 ? LinearGroupScaledWarpgroups(tokens) : 2) * kLinearGroupPanelTiles;
 }
-constexpr int LinearGroupMinStages(int tokens, int weight_bits) {
-  return tokens <= 64 || weight_bits == 16 ? 4 : 3;
+constexpr int LinearGroupMinStages(int tokens, GroupFormat format) {
+  return tokens <= 64 || format == kGroup16 ? 4 : 3;
 }
 inline constexpr int kLinearGroupMaxStages = 16;
 // Whether a block's first weights come one stage after the other, until the kernel ahead has ended.
 // Where it is false that gained nothing. tokens: of a tile.
-constexpr bool LinearGroupPaces(int tokens, int weight_bits) {
-  return tokens <= (weight_bits == 16 ? 64 : weight_bits == 8 ? 32 : 16);
+constexpr bool LinearGroupPaces(int tokens, GroupFormat format) {
+  return tokens <= (format.bits == 16 ? 64 : format.bits == 8 ? 32 : 16);
 }
 // How many bytes of them are on their way at a time, beyond the first stage: as
 // StreamFirstRequests.
-constexpr uint32_t LinearGroupFirstBytes(int weight_bits, KernelAhead ahead) {
-  return (weight_bits != 8 && ahead == KernelAhead::kLong ? 64u : 32u) * 1024;
+constexpr uint32_t LinearGroupFirstBytes(GroupFormat format, KernelAhead ahead) {
+  return (format.bits != 8 && ahead == KernelAhead::kLong ? 64u : 32u) * 1024;
 }
 
 constexpr int LinearGroupPanels(int span) {
   return (span + kLinearGroupPanelTiles - 1) / kLinearGroupPanelTiles;
 }
-constexpr uint32_t LinearGroupWeightBytes(int span, int chunks, int weight_bits) {
-  return static_cast<uint32_t>(span * chunks * (kPackedTileElements / 8) * weight_bits);
+constexpr uint32_t LinearGroupWeightBytes(int span, int chunks, GroupFormat format) {
+  return static_cast<uint32_t>(span * chunks * (kPackedTileElements / 8) * format.bits);
 }
 constexpr uint32_t LinearGroupTokenBytes(int tokens) {  // of a chunk
   return static_cast<uint32_t>(tokens * kPackedTileInputs) * 2;
 }
-// Room for scales of weights of 4 bits: [span, scales of the stage's inputs, 16 outputs], each of
-// as few inputs as there may be. Panels of tokens begin at multiples of 1024 bytes, and so do
+// Inputs of a scale, at the least, as a stage counts them: of kE4m3Rounded pairs.
+constexpr int LinearGroupLeastScaleInputs(GroupFormat format) {
+  return format.bits == 4 ? kLeastScaleInputs : kScaleInputs / 2;
+}
+// Room for the scales that a stage brings: [span, scales of the stage's inputs, 16 outputs], each
+// of as few inputs as there may be. Panels of tokens begin at multiples of 1024 bytes, and so do
 // stages.
-constexpr uint32_t LinearGroupScaleBytes(int span, int chunks, int weight_bits) {
-  if (weight_bits != 4) return 0;
-  const int scales = chunks * kPackedTileInputs / kLeastScaleInputs;
+constexpr uint32_t LinearGroupScaleBytes(int span, int chunks, GroupFormat format) {
+  if (!format.stage_scales) return 0;
+  const int scales = chunks * kPackedTileInputs / LinearGroupLeastScaleInputs(format);
   return (static_cast<uint32_t>(span * scales * kPackedTileOutputs) * 4 + 1023) / 1024 * 1024;
 }
 // What copies bring, and what products read beyond the last tile of the last chunk.
-constexpr uint32_t LinearGroupStageBytes(int tokens, int span, int chunks, int weight_bits) {
-  const uint32_t brought = LinearGroupWeightBytes(span, chunks, weight_bits) +
+constexpr uint32_t LinearGroupStageBytes(int tokens, int span, int chunks, GroupFormat format) {
+  const uint32_t brought = LinearGroupWeightBytes(span, chunks, format) +
                            static_cast<uint32_t>(chunks) * LinearGroupTokenBytes(tokens) +
-                           LinearGroupScaleBytes(span, chunks, weight_bits);
-  if (weight_bits < 16) return brought;
+                           LinearGroupScaleBytes(span, chunks, format);
+  if (format.bits < 16) return brought;
   const uint32_t read =
-      LinearGroupWeightBytes(span, chunks - 1, weight_bits) +
-      LinearGroupWeightBytes(LinearGroupPanels(span) * kLinearGroupPanelTiles, 1, weight_bits);
+      LinearGroupWeightBytes(span, chunks - 1, format) +
+      LinearGroupWeightBytes(LinearGroupPanels(span) * kLinearGroupPanelTiles, 1, format);
   return brought > read ? brought : read;
 }
-static_assert(LinearGroupStageBytes(16, 1, 1, 16) % 1024 == 0);
-static_assert(LinearGroupStageBytes(16, 1, 1, 8) % 1024 == 0);
-static_assert(LinearGroupStageBytes(16, 1, 2, 4) % 1024 == 0);
+static_assert(LinearGroupStageBytes(16, 1, 1, kGroup16) % 1024 == 0);
+static_assert(LinearGroupStageBytes(16, 1, 1, GroupFormat(WeightFormat::kE4m3)) % 1024 == 0);
+static_assert(LinearGroupStageBytes(16, 1, 2, GroupFormat(WeightFormat::kInt4)) % 1024 == 0);
 // Behind the stages: barriers, full, empty and first of each, and one that says that the kernel
 // ahead has ended.
 inline constexpr uint32_t kLinearGroupBarrierBytes = (3 * kLinearGroupMaxStages + 2) * 8;
 // Of narrower weights more barriers, and the sums of a span's tiles on their way from part to
 // part.
 inline constexpr uint32_t kLinearGroupScaledBarrierBytes =
-    kLinearGroupBarrierBytes + LinearGroupMaxSpan(16, 8) * LinearGroupScaledWarpgroups(16) * 8;
+    kLinearGroupBarrierBytes +
+    LinearGroupMaxSpan(16, GroupFormat(WeightFormat::kE4m3)) * LinearGroupScaledWarpgroups(16) * 8;
 // Of two blocks that share K (linear_cluster_body.h): three barriers, and the sums of a part, of
 // which each has half of the tokens, its own and those that come from the other block.
 inline constexpr int kLinearClusterBlocks = 2;
@@ -103,49 +123,49 @@ constexpr uint32_t LinearClusterSumBytes(int tokens) {
   return static_cast<uint32_t>(kLinearGroupPanelTiles * kPackedTileOutputs * tokens) * 4;
 }
 // blocks: that share K.
-constexpr uint32_t LinearGroupBytesBehindStages(int tokens, int span, int weight_bits, int blocks) {
+constexpr uint32_t LinearGroupBytesBehindStages(int tokens, int span, GroupFormat format,
+                                                int blocks) {
   if (blocks > 1) return kLinearClusterBarrierBytes + LinearClusterSumBytes(tokens);
-  if (weight_bits == 16) return kLinearGroupBarrierBytes;
+  if (format.bits == 16) return kLinearGroupBarrierBytes;
   return kLinearGroupScaledBarrierBytes +
          static_cast<uint32_t>(span * kPackedTileOutputs * tokens) * 4;
 }
 static_assert(kLinearGroupScaledBarrierBytes % 16 == 0 && kLinearClusterBarrierBytes % 16 == 0);
 // shared_bytes: of a block, DeviceTraits'.
-constexpr int LinearGroupStages(int shared_bytes, int tokens, int span, int chunks, int weight_bits,
-                                int blocks = 1) {
-  const int fit =
-      static_cast<int>((static_cast<uint32_t>(shared_bytes) -
-                        LinearGroupBytesBehindStages(tokens, span, weight_bits, blocks)) /
-                       LinearGroupStageBytes(tokens, span, chunks, weight_bits));
+constexpr int LinearGroupStages(int shared_bytes, int tokens, int span, int chunks,
+                                GroupFormat format, int blocks = 1) {
+  const int fit = static_cast<int>((static_cast<uint32_t>(shared_bytes) -
+                                    LinearGroupBytesBehindStages(tokens, span, format, blocks)) /
+                                   LinearGroupStageBytes(tokens, span, chunks, format));
   return fit < kLinearGroupMaxStages ? fit : kLinearGroupMaxStages;
 }
 constexpr uint32_t LinearGroupSharedBytes(int shared_bytes, int tokens, int span, int chunks,
-                                          int weight_bits, int blocks = 1) {
+                                          GroupFormat format, int blocks = 1) {
   return static_cast<uint32_t>(
-             LinearGroupStages(shared_bytes, tokens, span, chunks, weight_bits, blocks)) *
-             LinearGroupStageBytes(tokens, span, chunks, weight_bits) +
-         LinearGroupBytesBehindStages(tokens, span, weight_bits, blocks);
+             LinearGroupStages(shared_bytes, tokens, span, chunks, format, blocks)) *
+             LinearGroupStageBytes(tokens, span, chunks, format) +
+         LinearGroupBytesBehindStages(tokens, span, format, blocks);
 }
 
 // Chunks of a stage: kernels know two numbers of them, this one and twice as many. On an H200 a
 // stage costs 0.24 us whatever it holds, hence two where there is room, and four of narrow spans:
 // `down` of an 8B model, 32 rows, 55, 33 and 29 us by one, two and four
 // (docs/benchmarks/README.md). Changes no bits.
-constexpr int LinearGroupFewChunks(int tokens, int weight_bits) {
-  return tokens <= 64 || weight_bits < 16 ? 2 : 1;
+constexpr int LinearGroupFewChunks(int tokens, GroupFormat format) {
+  return tokens <= 64 || format != kGroup16 ? 2 : 1;
 }
 // Of scaled weights and the widest tile of tokens they know the first alone: a stage of more would
 // leave too little room for others.
-constexpr bool LinearGroupHasMoreChunks(int tokens, int weight_bits) {
-  return tokens <= 64 || weight_bits == 16;
+constexpr bool LinearGroupHasMoreChunks(int tokens, GroupFormat format) {
+  return tokens <= 64 || format == kGroup16;
 }
-constexpr int LinearGroupStageChunks(int shared_bytes, int tokens, int span, int weight_bits,
+constexpr int LinearGroupStageChunks(int shared_bytes, int tokens, int span, GroupFormat format,
                                      int blocks = 1) {
-  const int few = LinearGroupFewChunks(tokens, weight_bits), more = 2 * few;
-  if (!LinearGroupHasMoreChunks(tokens, weight_bits)) return few;
-  const bool narrow = more <= 2 || span * weight_bits <= 32;
-  const bool fits = LinearGroupStages(shared_bytes, tokens, span, more, weight_bits, blocks) >=
-                    LinearGroupMinStages(tokens, weight_bits);
+  const int few = LinearGroupFewChunks(tokens, format), more = 2 * few;
+  if (!LinearGroupHasMoreChunks(tokens, format)) return few;
+  const bool narrow = more <= 2 || span * format.bits <= 32;
+  const bool fits = LinearGroupStages(shared_bytes, tokens, span, more, format, blocks) >=
+                    LinearGroupMinStages(tokens, format);
   return narrow && fits ? more : few;
 }
 static_assert(kPackedPartTiles % 4 == 0, "a stage is of one part");
@@ -181,9 +201,9 @@ constexpr int64_t LinearGroupTileRows(int64_t rows, int64_t output_tiles, int64_
 }
 constexpr bool HasLinearGroup(const DeviceTraits& traits, int tokens) {
   return traits.group_products &&
-         LinearGroupStages(traits.shared_bytes, tokens, LinearGroupMaxSpan(tokens, 16),
-                           LinearGroupFewChunks(tokens, 16),
-                           16) >= LinearGroupMinStages(tokens, 16);
+         LinearGroupStages(traits.shared_bytes, tokens, LinearGroupMaxSpan(tokens, kGroup16),
+                           LinearGroupFewChunks(tokens, kGroup16),
+                           kGroup16) >= LinearGroupMinStages(tokens, kGroup16);
 }
 
 // Rows of x that one copy brings, of a tile of tokens: all of it, but half where many would lie
@@ -213,26 +233,26 @@ inline constexpr int64_t kLinearGroupRoundBytes = 32 << 10;
 // What a launch with such a span takes, by that, for 64 inputs: rounds of the blocks, each as long
 // as its slowest part. token_tiles: of `tokens` tokens each.
 constexpr int64_t LinearGroupCost(int64_t output_tiles, int tokens, int64_t token_tiles,
-                                  int64_t multiprocessors, int span, int weight_bits) {
+                                  int64_t multiprocessors, int span, GroupFormat format) {
   const int64_t spans = (output_tiles + span - 1) / span;
   const int64_t columns = LinearGroupColumns(output_tiles, token_tiles, multiprocessors, span);
   const int64_t waves = (columns * token_tiles + multiprocessors - 1) / multiprocessors;
   const int64_t rounds = (spans + columns - 1) / columns * waves;
   const int64_t of_a_block =
-      kLinearGroupBlocksAtMemorySpeed * LinearGroupStageBytes(tokens, span, 1, weight_bits);
-  const int64_t of_memory = columns * LinearGroupWeightBytes(span, 1, weight_bits);
+      kLinearGroupBlocksAtMemorySpeed * LinearGroupStageBytes(tokens, span, 1, format);
+  const int64_t of_memory = columns * LinearGroupWeightBytes(span, 1, format);
   return rounds * ((of_a_block > of_memory ? of_a_block : of_memory) + kLinearGroupRoundBytes);
 }
 
 // The span with which a launch takes least, and of equal ones the narrowest: it has the most
 // blocks that ask for weights. Changes no bits.
 constexpr int LinearGroupSpan(int64_t output_tiles, int tokens, int64_t token_tiles,
-                              int64_t multiprocessors, int weight_bits) {
+                              int64_t multiprocessors, GroupFormat format) {
   int best = 1;
   int64_t least = INT64_MAX;
-  for (int span = 1; span <= LinearGroupMaxSpan(tokens, weight_bits); ++span) {
+  for (int span = 1; span <= LinearGroupMaxSpan(tokens, format); ++span) {
     const int64_t cost =
-        LinearGroupCost(output_tiles, tokens, token_tiles, multiprocessors, span, weight_bits);
+        LinearGroupCost(output_tiles, tokens, token_tiles, multiprocessors, span, format);
     if (cost >= least) continue;
     best = span;
     least = cost;
@@ -266,10 +286,10 @@ constexpr runtime::TiledMatrix LinearGroupTokens(const LinearGroupArgs& args, ui
           .strides = {0, row_bytes},
           .swizzled = true};
 }
-constexpr runtime::TiledMatrix LinearGroupWeights(const LinearGroupArgs& args, int weight_bits) {
+constexpr runtime::TiledMatrix LinearGroupWeights(const LinearGroupArgs& args, GroupFormat format) {
   const PackedLayout packed{args.linear.out_features, args.linear.in_features};
-  const int rows = kPackedTileOutputs * weight_bits / 16;
-  const int64_t tile_bytes = kPackedTileElements / 8 * weight_bits;
+  const int rows = kPackedTileOutputs * format.bits / 16;
+  const int64_t tile_bytes = kPackedTileElements / 8 * format.bits;
   return {.data = args.linear.weight,
           .rank = 4,
           .sizes = {kPackedTileInputs, rows, static_cast<int32_t>(packed.OutputTiles()),

@@ -3,7 +3,8 @@
 // rows on matrix units. Tile 0 of these takes batches beyond the widest tile: its blocks own whole
 // tiles of features. Packed weights have kernels of their own, by what a device has: linear_stream
 // takes few rows, linear_group more, linear_cluster some of those. Weights of 8 and 4 bits have
-// families of their own. Columns: kernels/kernel_instance.h.
+// families of their own, and so have those of 8 bits whose input is rounded. Columns:
+// kernels/kernel_instance.h.
 #ifndef REPRISE_KERNELS_LINEAR_INSTANCES_H_
 #define REPRISE_KERNELS_LINEAR_INSTANCES_H_
 
@@ -248,8 +249,45 @@
   X(reprise_linear_native_int4_f16, kLinearNativeInt4, Host, -, LinearArgs, Threads(1), 0, F16,    \
     Int4, None, 0, OnHost)
 
+// Of activations rounded to E4M3.
+#define REPRISE_LINEAR_ROUNDED_INSTANCES(X)                                                        \
+  X(reprise_linear_group_rounded_bf16_16, kLinearGroupRounded, Thread,                             \
+    (GroupLinearBody<Bf16, 16, RoundedE4m3>), LinearGroupArgs, Threads(kLinearGroupThreads), 1,    \
+    Bf16, E4m3Rounded, None, 16, HasLinearGroup)                                                   \
+  X(reprise_linear_group_rounded_bf16_32, kLinearGroupRounded, Thread,                             \
+    (GroupLinearBody<Bf16, 32, RoundedE4m3>), LinearGroupArgs, Threads(kLinearGroupThreads), 1,    \
+    Bf16, E4m3Rounded, None, 32, HasLinearGroup)                                                   \
+  X(reprise_linear_group_rounded_bf16_64, kLinearGroupRounded, Thread,                             \
+    (GroupLinearBody<Bf16, 64, RoundedE4m3>), LinearGroupArgs, Threads(kLinearGroupThreads), 1,    \
+    Bf16, E4m3Rounded, None, 64, HasLinearGroup)                                                   \
+  X(reprise_linear_group_rounded_bf16_128, kLinearGroupRounded, Thread,                            \
+    (GroupLinearBody<Bf16, 128, RoundedE4m3>), LinearGroupArgs, Threads(kLinearGroupThreads), 1,   \
+    Bf16, E4m3Rounded, None, 128, HasLinearGroup)                                                  \
+  X(reprise_linear_group_rounded_f16_16, kLinearGroupRounded, Thread,                              \
+    (GroupLinearBody<F16, 16, RoundedE4m3>), LinearGroupArgs, Threads(kLinearGroupThreads), 1,     \
+    F16, E4m3Rounded, None, 16, HasLinearGroup)                                                    \
+  X(reprise_linear_group_rounded_f16_32, kLinearGroupRounded, Thread,                              \
+    (GroupLinearBody<F16, 32, RoundedE4m3>), LinearGroupArgs, Threads(kLinearGroupThreads), 1,     \
+    F16, E4m3Rounded, None, 32, HasLinearGroup)                                                    \
+  X(reprise_linear_group_rounded_f16_64, kLinearGroupRounded, Thread,                              \
+    (GroupLinearBody<F16, 64, RoundedE4m3>), LinearGroupArgs, Threads(kLinearGroupThreads), 1,     \
+    F16, E4m3Rounded, None, 64, HasLinearGroup)                                                    \
+  X(reprise_linear_group_rounded_f16_128, kLinearGroupRounded, Thread,                             \
+    (GroupLinearBody<F16, 128, RoundedE4m3>), LinearGroupArgs, Threads(kLinearGroupThreads), 1,    \
+    F16, E4m3Rounded, None, 128, HasLinearGroup)                                                   \
+  X(reprise_linear_portable_rounded_f32, kLinearPortableRounded, Block,                            \
+    (LinearPortableBody<float, RoundedE4m3>), LinearArgs, Threads(256), 0, F32, E4m3Rounded, None, \
+    0, OnEveryDevice)                                                                              \
+  X(reprise_linear_portable_rounded_bf16, kLinearPortableRounded, Block,                           \
+    (LinearPortableBody<Bf16, RoundedE4m3>), LinearArgs, Threads(256), 0, Bf16, E4m3Rounded, None, \
+    0, OnEveryDevice)                                                                              \
+  X(reprise_linear_portable_rounded_f16, kLinearPortableRounded, Block,                            \
+    (LinearPortableBody<F16, RoundedE4m3>), LinearArgs, Threads(256), 0, F16, E4m3Rounded, None,   \
+    0, OnEveryDevice)
+
 #define REPRISE_LINEAR_INSTANCES(X) \
-  REPRISE_LINEAR_BLOCK_INSTANCES(X) REPRISE_LINEAR_CLUSTER_INSTANCES(X)
+  REPRISE_LINEAR_BLOCK_INSTANCES(X) \
+  REPRISE_LINEAR_CLUSTER_INSTANCES(X) REPRISE_LINEAR_ROUNDED_INSTANCES(X)
 
 namespace reprise::kernels {
 
@@ -265,6 +303,8 @@ inline constexpr KernelFamily kLinearNativeFp8 = {"linear", "linear_native_fp8"}
 inline constexpr KernelFamily kLinearPackedFp8 = {"linear", "linear_packed_fp8"};
 inline constexpr KernelFamily kLinearGroupFp8 = {"linear", "linear_group_fp8"};
 inline constexpr KernelFamily kLinearStreamFp8 = {"linear", "linear_stream_fp8"};
+inline constexpr KernelFamily kLinearPortableRounded = {"linear", "linear_portable_rounded"};
+inline constexpr KernelFamily kLinearGroupRounded = {"linear", "linear_group_rounded"};
 inline constexpr KernelFamily kLinearPortableInt4 = {"linear", "linear_portable_int4"};
 inline constexpr KernelFamily kLinearNativeInt4 = {"linear", "linear_native_int4"};
 inline constexpr KernelFamily kLinearPackedInt4 = {"linear", "linear_packed_int4"};

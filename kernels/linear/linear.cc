@@ -51,11 +51,16 @@ constexpr Families kOfFp8 = {&kLinearPortableFp8, &kLinearNativeFp8, nullptr,
                              &kLinearPackedFp8,   &kLinearStreamFp8, &kLinearGroupFp8};
 constexpr Families kOfInt4 = {&kLinearPortableInt4, &kLinearNativeInt4, nullptr,
                               &kLinearPackedInt4,   &kLinearStreamInt4, &kLinearGroupInt4};
+// Few rows go by linear_group too: tensor cores add products of E4M3 in their own way, and a row's
+// bits are the same in every bucket.
+constexpr Families kOfRounded = {&kLinearPortableRounded, nullptr, nullptr, nullptr, nullptr,
+                                 &kLinearGroupRounded};
 // The same with fewer inputs to a scale.
 constexpr Families kOfFineInt4 = {&kLinearPortableInt4, &kLinearNativeInt4,     nullptr,
                                   &kLinearPackedInt4,   &kLinearStreamFineInt4, &kLinearGroupInt4};
 const Families& FamiliesOf(WeightFormat format, int32_t group_size = kScaleInputs) {
   if (format == WeightFormat::kInt4) return group_size == kScaleInputs ? kOfInt4 : kOfFineInt4;
+  if (format == WeightFormat::kE4m3Rounded) return kOfRounded;
   return format == WeightFormat::kE4m3 ? kOfFp8 : kOfActivations;
 }
 
@@ -133,25 +138,30 @@ absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
                          const LoadedKernel& kernel, const LinearArgs& linear, uint32_t max_rows) {
   const int tokens = kernel.instance->tile, shared_bytes = kernels.traits().shared_bytes;
   const WeightFormat format = kernel.instance->weight;
-  const int weight_bits = BitsOf(format);
+  const GroupFormat group_format(format);
   const bool shares_k = kernel.instance->family == &kLinearCluster;
   const int blocks = shares_k ? kLinearClusterBlocks : 1;
   const int64_t output_tiles = PackedLayout{linear.out_features, linear.in_features}.OutputTiles();
   const int64_t multiprocessors = kernels.device.num_multiprocessors;
   const unsigned token_tiles = CeilDiv(max_rows, static_cast<unsigned>(tokens));
   LinearGroupArgs args{.linear = linear};
+  if (format == WeightFormat::kE4m3Rounded) {
+    // Two of 8 bits lie in the place of one of 16, in weights and in x.
+    args.linear.in_features /= 2;
+    args.linear.scale_inputs /= 2;
+  }
   args.span =
       shares_k ? static_cast<int>(LinearClusterSpan(output_tiles, multiprocessors))
-               : LinearGroupSpan(output_tiles, tokens, token_tiles, multiprocessors, weight_bits);
-  args.stage_chunks = LinearGroupStageChunks(shared_bytes, tokens, args.span, weight_bits, blocks);
+               : LinearGroupSpan(output_tiles, tokens, token_tiles, multiprocessors, group_format);
+  args.stage_chunks = LinearGroupStageChunks(shared_bytes, tokens, args.span, group_format, blocks);
   args.copied_rows = LinearGroupCopiedRows(tokens, max_rows);
   args.whole_stages =
-      LinearGroupCopiesWholeStages(tokens, args.copied_rows, linear.in_features) ? 1 : 0;
+      LinearGroupCopiesWholeStages(tokens, args.copied_rows, args.linear.in_features) ? 1 : 0;
   REPRISE_ASSIGN_OR_RETURN(args.tokens,
                            MapTiles(kernels.device.kind, LinearGroupTokens(args, max_rows)));
   REPRISE_ASSIGN_OR_RETURN(args.weights,
-                           MapTiles(kernels.device.kind, LinearGroupWeights(args, weight_bits)));
-  if (format == WeightFormat::kInt4) {
+                           MapTiles(kernels.device.kind, LinearGroupWeights(args, group_format)));
+  if (group_format.stage_scales) {
     REPRISE_ASSIGN_OR_RETURN(args.scales, MapTiles(kernels.device.kind, LinearGroupScales(args)));
   }
   const int64_t columns =
@@ -163,13 +173,19 @@ absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
        .grid_y = token_tiles,
        .block = kernel.threads,
        .shared_bytes = LinearGroupSharedBytes(shared_bytes, tokens, args.span, args.stage_chunks,
-                                              weight_bits, blocks),
+                                              group_format, blocks),
        .label = LabelOf(kernel, linear)},
       args);
 }
 
+// Inputs in 16 bytes of x.
+int64_t ChunkInputs(WeightFormat format) {
+  return (format == WeightFormat::kE4m3Rounded ? 2 : 1) * kPackedChunk;
+}
 // 16-byte copies need rows that start at multiples of 16 bytes.
-bool HasWholeChunks(const LinearWeights& weights) { return weights.in_features % 8 == 0; }
+bool HasWholeChunks(const LinearWeights& weights) {
+  return weights.in_features % ChunkInputs(weights.format) == 0;
+}
 
 // What packed weights go by: the kernel of linear_group or linear_cluster, or of linear_stream;
 // nullptr: neither.
@@ -246,9 +262,9 @@ absl::Status CheckWeights(const KernelSet& kernels, const LinearWeights& weights
                      View(runtime::NameOf(kernels.dtype)), "; allowed: ", AllowedFormats(kernels)));
   REPRISE_RETURN_IF_ERROR(CheckScales("linear", weights));
   if (IsPacked(weights.layout) && !CanPack(weights.format))
-    return absl::UnimplementedError(absl::StrCat("linear: weights are packed and ",
-                                                 View(NameOf(weights.format)),
-                                                 "; allowed: packed bf16, f16, fp8_e4m3 and int4"));
+    return absl::UnimplementedError(
+        absl::StrCat("linear: weights are packed and ", View(NameOf(weights.format)),
+                     "; allowed: packed bf16, f16, int4, fp8_e4m3 and fp8_e4m3_rounded"));
   if (weights.shard.world != 1 || weights.shard.rank != 0)
     return absl::UnimplementedError(absl::StrCat("linear: weights are shard ", weights.shard.rank,
                                                  " of ", weights.shard.world,
@@ -270,10 +286,24 @@ absl::Status CheckPairs(const KernelSet& kernels, const LinearWeights& weights,
     return absl::UnimplementedError(absl::StrCat(
         "linear: packed pairs of ", weights.out_features, " by ", weights.in_features,
         "; allowed: where matrix units take pairs, outputs in sixteens and inputs in eights"));
+  const bool rounded = weights.format == WeightFormat::kE4m3Rounded;
+  if (rounded && ChoosePacked(kernels, weights, 1).group == nullptr)
+    return absl::UnimplementedError(
+        absl::StrCat("linear: packed pairs of fp8_e4m3_rounded, ", weights.in_features,
+                     " inputs; allowed: where warpgroups multiply, inputs in sixteens"));
   if (candidate != LinearCandidate::kBest)
     return absl::UnimplementedError(
         "linear: packed pairs for the portable candidate; allowed: the best one");
   return absl::OkStatus();
+}
+
+// Rows' scales and weights that they are for go together.
+absl::Status CheckRowScales(const LinearWeights& weights, const LinearArgs& args) {
+  const bool rounded = weights.format == WeightFormat::kE4m3Rounded;
+  if (rounded == (args.row_scales != nullptr)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("linear: weights are ", View(NameOf(weights.format)), " and row_scales are ",
+                   rounded ? "missing" : "there", "; allowed: with fp8_e4m3_rounded alone"));
 }
 
 // What only some kernels do is asked of them alone.
@@ -376,6 +406,7 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   REPRISE_RETURN_IF_ERROR(CheckFeatures("out_features", weights.out_features));
   REPRISE_RETURN_IF_ERROR(CheckWeights(kernels, weights));
   REPRISE_RETURN_IF_ERROR(CheckPairs(kernels, weights, args, candidate));
+  REPRISE_RETURN_IF_ERROR(CheckRowScales(weights, args));
   REPRISE_RETURN_IF_ERROR(CheckResidual(kernels, weights, args, max_rows, candidate));
   args = WithWeights(weights, args);
   const bool whole_chunks = HasWholeChunks(weights);

@@ -18,7 +18,7 @@ enum class KernelAhead : uint8_t {
 };
 
 struct LinearArgs {
-  const void* x = nullptr;             // [rows, in_features] T
+  const void* x = nullptr;             // [rows, in_features] T, but see row_scales
   void* out = nullptr;                 // [rows, out_features] T, or f32 with out_is_f32
   const uint32_t* num_rows = nullptr;  // live count
   float* partials = nullptr;           // [LinearPartialFloats]
@@ -54,6 +54,10 @@ struct LinearArgs {
   int32_t num_segments = 0;
   int32_t scale_inputs = 0;  // of a scale
   float norm_share = 0.0f;   // 1 / in_features
+
+  // With kE4m3Rounded alone: x is [rows, in_features] of E4M3, worth so much: [rows]
+  // (round_rows.h).
+  const float* row_scales = nullptr;
 };
 
 // Of linear_group, set by Linear. Tiles are copied: of tokens so many rows of x by 64 inputs, or

@@ -193,7 +193,7 @@ REPRISE_FN void ClusterLinearBody(const LinearGroupArgs& args, unsigned char* sh
     return;
   }
   const int first_row = BlockY() * kTokens;
-  constexpr int kFewChunks = LinearGroupFewChunks(kTokens, 16);
+  constexpr int kFewChunks = LinearGroupFewChunks(kTokens, kGroup16);
   if (args.stage_chunks == kFewChunks) {
     ClusterLinear<T, kTokens, kFewChunks>(args, rows, first_row, shared).Run();
   } else {

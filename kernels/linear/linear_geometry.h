@@ -12,6 +12,9 @@
 
 namespace reprise::kernels {
 
+// Weights of kE4m3Rounded, where bodies are written for a type of elements: those and x are E4M3.
+struct RoundedE4m3 {};
+
 // ---- portable ----
 
 constexpr int kPortableTileRows = 8;

@@ -5,20 +5,27 @@
 // of up to eight tiles of 16 outputs over all of K, so that nothing is summed across blocks; how
 // many tiles, and so how evenly the blocks share the weights, is the launch's choice. Two
 // warpgroups multiply, four tiles each. They sum in the order of linear_geometry.h.
+//
+// Of kE4m3Rounded both operands are E4M3, two neighbours in the place of one element of 16 bits: a
+// chunk of 64 of those is of 128 inputs, which have one scale. What tensor cores add of such
+// products loses bits beyond the first 14 or so; they add those of one chunk, and what a chunk is
+// worth is added in f32, in ascending order.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_GROUP_BODY_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_GROUP_BODY_H_
+
+#include <type_traits>
 
 #include "kernels/linear/linear_group_stages.h"
 #include "kernels/linear/linear_output.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// kTokens: 16, 32, 64 or 128 of a tile. kChunks: of a stage; products that are asked for in a loop
-// whose length nobody knows wait for each other.
-template <typename T, int kTokens, int kChunks>
-class GroupLinear : GroupStages<T, T, kTokens, kChunks> {
+// W: T or RoundedE4m3. kTokens: 16, 32, 64 or 128 of a tile. kChunks: of a stage;
+// products that are asked for in a loop whose length nobody knows wait for each other.
+template <typename T, typename W, int kTokens, int kChunks>
+class GroupLinear : GroupStages<T, W, kTokens, kChunks> {
  public:
-  using Base = GroupStages<T, T, kTokens, kChunks>;
+  using Base = GroupStages<T, W, kTokens, kChunks>;
   using Base::Base;
 
   REPRISE_FN void Run() {
@@ -26,12 +33,13 @@ class GroupLinear : GroupStages<T, T, kTokens, kChunks> {
     Base::BeginStages(loads, kLinearGroupThreads, panels_ * kGroupWarps);
     SyncBlock();
     if (Warp() < kLinearGroupWarps) {
-      TakeRegisters<kLinearGroupMultiplyRegisters>();
+      TakeRegisters<kRounded ? kLinearGroupRoundedMultiplyRegisters
+                             : kLinearGroupMultiplyRegisters>();
       BeginInOrder();
       if (Panel() < panels_) MultiplySpans();
       return;
     }
-    GiveRegisters<kLinearGroupLoadRegisters>();
+    GiveRegisters<kRounded ? kLinearGroupRoundedLoadRegisters : kLinearGroupLoadRegisters>();
     Base::Load(kLinearGroupWarps);
   }
 
@@ -47,6 +55,9 @@ class GroupLinear : GroupStages<T, T, kTokens, kChunks> {
   using typename Base::Place;
   using typename Base::Sums;
 
+  static constexpr bool kRounded = std::is_same_v<W, RoundedE4m3>;
+  using RowScales = float[kLaneRows];  // of a lane's outputs
+
   // Of the warpgroup.
   REPRISE_FN static int Panel() { return Warp() / kGroupWarps; }
 
@@ -55,12 +66,80 @@ class GroupLinear : GroupStages<T, T, kTokens, kChunks> {
     Place at;
     for (int tile = Base::FirstTile(); tile < tiles_; tile += Base::Stride()) {
       Sums sum;
-      for (int begin = 0; begin < chunks_; begin += kPackedPartTiles) {
-        Sums part;
-        MultiplyPart(products, at, begin, part);
-        Base::AddPart(part, begin == 0, sum);
+      if constexpr (kRounded) {
+        MultiplyChunks(products, at, sum);
+      } else {
+        for (int begin = 0; begin < chunks_; begin += kPackedPartTiles) {
+          Sums part;
+          MultiplyPart(products, at, begin, part);
+          Base::AddPart(part, begin == 0, sum);
+        }
       }
       Store(tile + Warp(), Base::TilesOf(tile), sum);
+    }
+  }
+  // Where a chunk of the warpgroup's weights lies in shared memory.
+  REPRISE_FN uint32_t PanelWeights(uint32_t stage, int chunk) const {
+    return SharedAddress(Base::Weights(stage, chunk)) +
+           static_cast<uint32_t>(Panel() * kLinearGroupPanelTiles) * kPackedTileBytes;
+  }
+  // All products of the span for the warp's tile of outputs, each chunk by its scales: while those
+  // of one run, the chunk before is added. At the end of a stage none are left: the compiler sees
+  // no further. A warp without a tile multiplies what nobody stores.
+  REPRISE_FN void MultiplyChunks(GroupProducts& products, Place& at, Sums& sum) const {
+    Sums even, odd;
+    REPRISE_UNROLL
+    for (int f = 0; f < kFragments; ++f) {
+      sum[f].Clear();
+      even[f].Clear();
+      odd[f].Clear();
+    }
+    RowScales of_even, of_odd;
+    for (int first = 0; first < chunks_; first += kChunks, Base::Advance(at)) {
+      BarrierWait(Base::Full(at.stage), at.turn);
+      MultiplyChunk(products, at.stage, 0, even, of_even);
+      REPRISE_UNROLL
+      for (int chunk = 1; chunk < kChunks; chunk += 2) {
+        MultiplyChunk(products, at.stage, chunk, odd, of_odd);
+        products.template Wait<1>(even);
+        AddScaled(even, of_even, sum);
+        if (chunk + 1 < kChunks) {
+          MultiplyChunk(products, at.stage, chunk + 1, even, of_even);
+          products.template Wait<1>(odd);
+          AddScaled(odd, of_odd, sum);
+        }
+      }
+      products.template Wait<0>(odd);
+      Base::Release(at.stage);
+      AddScaled(odd, of_odd, sum);
+    }
+  }
+  // Asks for the products of a chunk, and reads its scales. chunk: of the stage.
+  REPRISE_FN void MultiplyChunk(GroupProducts& products, uint32_t stage, int chunk, Sums& part,
+                                RowScales& of_rows) const {
+    static_assert(kChunks % 2 == 0);
+    const uint32_t weights = PanelWeights(stage, chunk);
+    const uint32_t tokens = SharedAddress(Base::Tokens(stage, chunk));
+    products.Begin();
+    REPRISE_UNROLL
+    for (int s = 0; s < kSteps; ++s)
+      products.template MultiplyRows<E4m3>(part, weights, tokens, s, s != 0);
+    products.Commit();
+    const int tile = Warp() < Base::span_ ? Warp() : Base::span_ - 1;
+    const float* const scales = reinterpret_cast<const float*>(Base::Scales(stage)) +
+                                (tile * kChunks + chunk) * kPackedTileOutputs;
+    REPRISE_UNROLL
+    for (int h = 0; h < kLaneRows; ++h) of_rows[h] = scales[MatrixRow(h)];
+  }
+  REPRISE_FN static void AddScaled(const Sums& part, const RowScales& scale, Sums& sum) {
+    REPRISE_UNROLL
+    for (int f = 0; f < kFragments; ++f) {
+      REPRISE_UNROLL
+      for (int h = 0; h < kLaneRows; ++h) {
+        REPRISE_UNROLL
+        for (int j = 0; j < kLaneColumns<16>; ++j)
+          sum[f].v[At(h, j)] = MultiplyAdd(part[f].v[At(h, j)], scale[h], sum[f].v[At(h, j)]);
+      }
     }
   }
   // The products of the stages of the part that begins at chunk `begin`, from `at` on.
@@ -74,9 +153,7 @@ class GroupLinear : GroupStages<T, T, kTokens, kChunks> {
       BarrierWait(Base::Full(at.stage), at.turn);
       REPRISE_UNROLL
       for (int chunk = 0; chunk < kChunks; ++chunk) {
-        const uint32_t weights =
-            SharedAddress(Base::Weights(at.stage, chunk)) +
-            static_cast<uint32_t>(Panel() * kLinearGroupPanelTiles) * kPackedTileBytes;
+        const uint32_t weights = PanelWeights(at.stage, chunk);
         const uint32_t tokens = SharedAddress(Base::Tokens(at.stage, chunk));
         REPRISE_UNROLL
         for (int s = 0; s < kSteps; ++s)
@@ -96,15 +173,23 @@ class GroupLinear : GroupStages<T, T, kTokens, kChunks> {
   REPRISE_FN void Store(int tile, int tiles, const Sums& sum) const {
     if (Warp() >= tiles) return;
     constexpr int kColumns = kLaneColumns<16>;
+    const auto row = [&](int j) {
+      return first_row_ + j / kColumns * 16 + MatrixColumn(j % kColumns);
+    };
+    if constexpr (kRounded) WaitForPrevious();  // which wrote the rows' scales, and has ended
     StoreLinearTile<T, kFragments * kColumns, true>(
         a_, static_cast<int64_t>(tile) * kPackedTileOutputs, rows_,
-        [&](int h, int j) { return sum[j / kColumns].v[At(h, j % kColumns)]; },
-        [&](int j) { return first_row_ + j / kColumns * 16 + MatrixColumn(j % kColumns); });
+        [&](int h, int j) {
+          const float y = sum[j / kColumns].v[At(h, j % kColumns)];
+          if constexpr (kRounded) return y * a_.row_scales[row(j)];
+          return y;
+        },
+        row);
   }
 };
 
 // Grid x: blocks that take spans in turn; grid y: tiles of tokens.
-template <typename T, int kTokens>
+template <typename T, int kTokens, typename W = T>
 REPRISE_FN void GroupLinearBody(const LinearGroupArgs& args, unsigned char* shared) {
   if (!args.linear.reads_ahead) WaitForPrevious();
   const int rows = static_cast<int>(*args.linear.num_rows);
@@ -113,12 +198,14 @@ REPRISE_FN void GroupLinearBody(const LinearGroupArgs& args, unsigned char* shar
     return;
   }
   const int first_row = BlockY() * kTokens;
-  constexpr int kFewChunks = LinearGroupFewChunks(kTokens, 16);
-  if (args.stage_chunks == kFewChunks) {
-    GroupLinear<T, kTokens, kFewChunks>(args, rows, first_row, shared).Run();
-  } else {
-    GroupLinear<T, kTokens, 2 * kFewChunks>(args, rows, first_row, shared).Run();
+  constexpr int kFewChunks = LinearGroupFewChunks(kTokens, kGroupFormat<W>);
+  if constexpr (LinearGroupHasMoreChunks(kTokens, kGroupFormat<W>)) {
+    if (args.stage_chunks != kFewChunks) {
+      GroupLinear<T, W, kTokens, 2 * kFewChunks>(args, rows, first_row, shared).Run();
+      return;
+    }
   }
+  GroupLinear<T, W, kTokens, kFewChunks>(args, rows, first_row, shared).Run();
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

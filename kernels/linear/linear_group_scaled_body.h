@@ -50,7 +50,7 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
   using typename Base::Place;
   using typename Base::Sums;
   static constexpr int kWarpgroups = LinearGroupScaledWarpgroups(kTokens);
-  static constexpr int kMaxSpan = LinearGroupMaxSpan(kTokens, Base::kBits);
+  static constexpr int kMaxSpan = LinearGroupMaxSpan(kTokens, Base::kFormat);
   static constexpr int kPartStages = kPackedPartTiles / kChunks;
   static constexpr uint32_t kTileBytes = kPackedTileElements / 8 * Base::kBits;
   static_assert(kChunks % 2 == 0, "two chunks of a part are of one stage");
@@ -377,8 +377,8 @@ REPRISE_FN void GroupScaledLinearBody(const LinearGroupArgs& args, unsigned char
     return;
   }
   const int first_row = BlockY() * kTokens;
-  constexpr int kFewChunks = LinearGroupFewChunks(kTokens, kElementBits<W>);
-  if constexpr (LinearGroupHasMoreChunks(kTokens, kElementBits<W>)) {
+  constexpr int kFewChunks = LinearGroupFewChunks(kTokens, kGroupFormat<W>);
+  if constexpr (LinearGroupHasMoreChunks(kTokens, kGroupFormat<W>)) {
     if (args.stage_chunks != kFewChunks)
       return GroupScaledLinear<T, W, kTokens, 2 * kFewChunks>(args, rows, first_row, shared).Run();
   }

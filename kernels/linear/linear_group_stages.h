@@ -7,13 +7,25 @@
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_GROUP_STAGES_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_GROUP_STAGES_H_
 
+#include "kernels/device/fp8.h"
+#include "kernels/device/int4.h"
 #include "kernels/device/matrix_group.h"
 #include "kernels/linear/group_geometry.h"
 #include "kernels/linear/linear_args.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// W: of weights, T, E4m3 or Int4. kTokens: 16, 32, 64 or 128 of a tile. kChunks: of a stage.
+// W: of weights, T, E4m3, Int4 or RoundedE4m3.
+template <typename W>
+inline constexpr GroupFormat kGroupFormat = kGroup16;
+template <>
+inline constexpr GroupFormat kGroupFormat<E4m3>{WeightFormat::kE4m3};
+template <>
+inline constexpr GroupFormat kGroupFormat<Int4>{WeightFormat::kInt4};
+template <>
+inline constexpr GroupFormat kGroupFormat<RoundedE4m3>{WeightFormat::kE4m3Rounded};
+
+// W: of weights. kTokens: 16, 32, 64 or 128 of a tile. kChunks: of a stage.
 // kBlocks: neighbours along x that take the parts of K in turn, for one span together.
 template <typename T, typename W, int kTokens, int kChunks, int kBlocks = 1>
 class GroupStages {
@@ -29,19 +41,20 @@ class GroupStages {
         chunks_(static_cast<int>(PackedLayout{a_.out_features, a_.in_features}.InputTiles())),
         panels_(LinearGroupPanels(args.span)),
         copied_tokens_(CopiedTokens()),
-        stages_(static_cast<uint32_t>(
-            LinearGroupStages(kTraits.shared_bytes, kTokens, args.span, kChunks, kBits, kBlocks))),
-        stage_bytes_(LinearGroupStageBytes(kTokens, args.span, kChunks, kBits)),
-        chunk_bytes_(LinearGroupWeightBytes(args.span, 1, kBits)),
+        stages_(static_cast<uint32_t>(LinearGroupStages(kTraits.shared_bytes, kTokens, args.span,
+                                                        kChunks, kFormat, kBlocks))),
+        stage_bytes_(LinearGroupStageBytes(kTokens, args.span, kChunks, kFormat)),
+        chunk_bytes_(LinearGroupWeightBytes(args.span, 1, kFormat)),
         shared_(shared) {}
 
-  static constexpr int kBits = kElementBits<W>;
+  static constexpr GroupFormat kFormat = kGroupFormat<W>;
+  static constexpr int kBits = kFormat.bits;
   static constexpr int kFragments = kTokens / 16;
   static constexpr int kSteps = kPackedTileInputs / 16;
   static constexpr uint32_t kTokenBytes = LinearGroupTokenBytes(kTokens);
   // Whether the first weights come one stage after the other. Without, they wait for nothing, and
   // complete what their tokens complete.
-  static constexpr bool kPaced = LinearGroupPaces(kTokens, kBits);
+  static constexpr bool kPaced = LinearGroupPaces(kTokens, kFormat);
   using Sums = MatrixD<16>[kFragments];
 
   REPRISE_FN unsigned char* BehindStages() const { return shared_ + stages_ * stage_bytes_; }
@@ -65,7 +78,7 @@ class GroupStages {
   REPRISE_FN unsigned char* Tokens(uint32_t stage, int chunk) const {
     return Weights(stage, kChunks) + static_cast<uint32_t>(chunk) * kTokenBytes;
   }
-  // Of kInt4: [span, ScalesOfStage(), kPackedTileOutputs].
+  // Where stages bring them: [span, ScalesOfStage(), kPackedTileOutputs].
   REPRISE_FN unsigned char* Scales(uint32_t stage) const { return Tokens(stage, kChunks); }
   REPRISE_FN int ScalesOfStage() const { return ScaleOf(kChunks * kPackedTileInputs); }
   // input / scale_inputs, which is 32, 64 or 128.
@@ -108,14 +121,15 @@ class GroupStages {
         RequestFirst(load);
     }
     const uint32_t copied = static_cast<uint32_t>(copied_tokens_) * kPackedTileInputs * 2;
-    const uint32_t brought = kChunks * (chunk_bytes_ + LinearGroupTokenBytes(kTokens));
+    const uint32_t brought = kChunks * (chunk_bytes_ + LinearGroupTokenBytes(kTokens)) +
+                             (kFormat.stage_scales ? ScaleBytes() : 0);
     // Products read registers of narrower weights, and nothing behind the tokens.
     const bool reads_on = kBits == 16 && brought != stage_bytes_;
     if (copied == kTokenBytes && !reads_on) return;
     for (uint32_t s = 0; s < stages_; ++s) {
       for (int chunk = 0; chunk < kChunks; ++chunk)
         Zero(Tokens(s, chunk) + copied, Tokens(s, chunk + 1), threads);
-      if (reads_on) Zero(Tokens(s, kChunks), Weights(s + 1), threads);
+      if (reads_on) Zero(Weights(s) + brought, Weights(s + 1), threads);
     }
     FenceBulkCopies();
   }
@@ -192,7 +206,7 @@ class GroupStages {
   REPRISE_FN bool IsAtOnce(uint32_t stage) const {
     const KernelAhead ahead = GoesByKernelAhead() ? a_.ahead : KernelAhead::kLong;
     return !kPaced || stage == 0 ||
-           (stage + 1) * kChunks * chunk_bytes_ <= LinearGroupFirstBytes(kBits, ahead);
+           (stage + 1) * kChunks * chunk_bytes_ <= LinearGroupFirstBytes(kFormat, ahead);
   }
   // The other first weights: one stage for each that is there, and once the kernel ahead has ended
   // those that are left. Says of all of them that they are there, of those that are waited for when
@@ -233,13 +247,15 @@ class GroupStages {
     }
   }
 
+  REPRISE_FN uint32_t ScaleBytes() const {
+    return static_cast<uint32_t>(span_ * ScalesOfStage() * kPackedTileOutputs) * 4;
+  }
   // Of a stage, what copies bring; weights with their scales.
   REPRISE_FN uint32_t TokenBytes() const {
     return static_cast<uint32_t>(kChunks * copied_tokens_ * kPackedTileInputs) * 2;
   }
   REPRISE_FN uint32_t WeightBytes() const {
-    const auto scales = static_cast<uint32_t>(span_ * ScalesOfStage() * kPackedTileOutputs);
-    return kChunks * chunk_bytes_ + (kBits == 4 ? scales * 4 : 0);
+    return kChunks * chunk_bytes_ + (kFormat.stage_scales ? ScaleBytes() : 0);
   }
   // Announces the stage's tokens too where nothing is paced.
   REPRISE_FN void RequestFirst(const Stage& load) const {
@@ -249,7 +265,7 @@ class GroupStages {
   }
   // Beyond K, tiles are brought as zeros, which change no sum.
   REPRISE_FN void RequestWeights(const Stage& load, uint64_t* full) const {
-    if constexpr (kBits == 4)
+    if constexpr (kFormat.stage_scales)
       CopyTileOnce<4>(Scales(load.at.stage), args_.scales,
                       {0, ScaleOf(load.chunk * kPackedTileInputs), load.tile, 0}, full);
     CopyTileOnce<4>(Weights(load.at.stage), args_.weights, {0, 0, load.tile, load.chunk}, full);

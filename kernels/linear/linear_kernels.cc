@@ -23,7 +23,7 @@ template <typename T, typename W, int kTokens, bool kFine = false>
 REPRISE_FN void StreamLinearBody(const LinearArgs&, unsigned char*) {}
 #endif
 #if REPRISE_ON_GPU && !REPRISE_GROUP_PRODUCTS
-template <typename T, int kTokens>
+template <typename T, int kTokens, typename W = T>
 REPRISE_FN void GroupLinearBody(const LinearGroupArgs&, unsigned char*) {}
 template <typename T, int kTokens>
 REPRISE_FN void ClusterLinearBody(const LinearGroupArgs&, unsigned char*) {}
@@ -32,6 +32,7 @@ REPRISE_FN void GroupScaledLinearBody(const LinearGroupArgs&, unsigned char*) {}
 #endif
 
 REPRISE_LINEAR_BLOCK_INSTANCES(REPRISE_DEFINE_INSTANCE)
+REPRISE_LINEAR_ROUNDED_INSTANCES(REPRISE_DEFINE_INSTANCE)
 REPRISE_LINEAR_CLUSTER_INSTANCES(REPRISE_DEFINE_CLUSTER_INSTANCE)
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

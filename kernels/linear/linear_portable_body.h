@@ -30,10 +30,10 @@ REPRISE_FN void StageTile(Block& b, int64_t first, int64_t num_rows, int rows, i
   });
 }
 
-// What a weight is worth. W: of weights, T, E4m3 or Int4.
+// What a weight is worth. W: of weights, T, E4m3, RoundedE4m3 or Int4.
 template <typename T, typename W>
 REPRISE_FN float PortableWeight(const LinearArgs& a, int64_t row, int column) {
-  const auto* const weight = static_cast<const W*>(a.weight);
+  [[maybe_unused]] const auto* const weight = static_cast<const W*>(a.weight);
   const PackedLayout layout{a.out_features, a.in_features,
                             std::is_same_v<W, Int4> ? a.scale_inputs : kScaleInputs};
   if constexpr (std::is_same_v<W, T>) {
@@ -49,6 +49,10 @@ REPRISE_FN float PortableWeight(const LinearArgs& a, int64_t row, int column) {
                                                        : layout.Int4RowOffset(row, column));
       return static_cast<float>(element - static_cast<int>(ZeroPointOfWord(word))) *
              ScaleOfWord(word);
+    } else if constexpr (std::is_same_v<W, RoundedE4m3>) {
+      const int64_t at =
+          a.packed != 0 ? layout.RoundedOffset(row, column) : row * layout.in_features + column;
+      return ToFloat(static_cast<const E4m3*>(a.weight)[at]) * scale;
     } else {
       if (a.packed == 0) return ToFloat(weight[row * layout.in_features + column]) * scale;
       const int64_t at = layout.ByteOffset(row, column);
@@ -58,7 +62,7 @@ REPRISE_FN float PortableWeight(const LinearArgs& a, int64_t row, int column) {
   }
 }
 
-// The tile of rows [r0, ...) of `rows` and features [n0, ...). W: of weights, T, E4m3 or Int4.
+// The tile of rows [r0, ...) of `rows` and features [n0, ...). W: as PortableWeight's.
 // row_of_x(row): which row of x it is of.
 template <typename T, typename W, typename RowOfX>
 REPRISE_FN void PortableLinearTile(Block& b, const LinearArgs& a, int64_t r0, int64_t rows,
@@ -67,8 +71,10 @@ REPRISE_FN void PortableLinearTile(Block& b, const LinearArgs& a, int64_t r0, in
   float* ws = xs + kPortableTileRows * kPortablePitch;
   float* acc = ws + kPortableTileFeatures * kPortablePitch;
   constexpr int kOutputs = kPortableTileRows * kPortableTileFeatures;
+  constexpr bool kRounded = std::is_same_v<W, RoundedE4m3>;
+  using X = std::conditional_t<kRounded, E4m3, T>;
   const auto token = [&](int64_t row, int column) {
-    return ToFloat(static_cast<const T*>(a.x)[row_of_x(row) * a.in_features + column]);
+    return ToFloat(static_cast<const X*>(a.x)[row_of_x(row) * a.in_features + column]);
   };
   const auto weight = [&](int64_t row, int column) { return PortableWeight<T, W>(a, row, column); };
 
@@ -91,6 +97,7 @@ REPRISE_FN void PortableLinearTile(Block& b, const LinearArgs& a, int64_t r0, in
     const int64_t r = r0 + o / kPortableTileFeatures, n = n0 + o % kPortableTileFeatures;
     if (r >= rows || n >= a.out_features) return;
     float y = acc[o] * a.scale;
+    if constexpr (kRounded) y *= a.row_scales[r];
     if (a.bias != nullptr) y += ToFloat(static_cast<const T*>(a.bias)[n]);
     StoreLinearOutput<T>(a, r * a.out_features + n, y);
   });

@@ -32,7 +32,8 @@ absl::Status Launch(runtime::Stream& stream, const KernelSet& kernels, const Ker
 
 absl::Status RmsNorm(runtime::Stream& stream, const KernelSet& kernels, const RmsNormArgs& args,
                      uint32_t max_rows) {
-  return Launch(stream, kernels, kRmsNorm, args, max_rows);
+  return Launch(stream, kernels, args.row_scales != nullptr ? kRmsNormRounded : kRmsNorm, args,
+                max_rows);
 }
 
 absl::Status RmsNormAdd(runtime::Stream& stream, const KernelSet& kernels, const RmsNormArgs& args,

@@ -14,8 +14,9 @@ namespace reprise::kernels {
 // s[h] = T(residual[g, h] + branch_scale * branch[g, h]), g = gather[r] or r; kept in
 // residual_out[g, h] if asked for.
 // out[r, h] = s[h] * (weight_offset + weight[h]) / sqrt(mean_h(s[h]^2) + eps), f32 inside, rounded
-// to T once. All pointers 16-byte aligned. Grid: max_rows blocks. Errors: InvalidArgument on
-// max_rows < 1 or hidden < 1. Source: Zhang & Sennrich 2019.
+// to T once; with row_scales, what RoundRows would make of that. All pointers 16-byte aligned.
+// Grid: max_rows blocks. Errors: InvalidArgument on max_rows < 1 or hidden < 1. Source: Zhang &
+// Sennrich 2019.
 absl::Status RmsNorm(runtime::Stream& stream, const KernelSet& kernels, const RmsNormArgs& args,
                      uint32_t max_rows);
 

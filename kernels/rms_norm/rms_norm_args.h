@@ -15,7 +15,7 @@ struct RmsNormArgs {
   void* residual_out =
       nullptr;  // [rows, hidden] T, may be `residual`; or nullptr: the sum is not kept
   const void* weight = nullptr;        // [hidden] T
-  void* out = nullptr;                 // [rows, hidden] T
+  void* out = nullptr;                 // [rows, hidden] T, but see row_scales
   const uint32_t* gather = nullptr;    // [rows] input row of each output row; nullptr: the same row
   const uint32_t* num_rows = nullptr;  // live count of output rows
   int32_t hidden = 0;
@@ -23,6 +23,8 @@ struct RmsNormArgs {
   float branch_scale = 1.0f;
   float weight_offset = 0.0f;  // what is added to every weight, in f32
   float share = 0.0f;          // 1 / hidden; set by RmsNorm and RmsNormAdd
+  // RmsNorm: `out` is [rows, hidden] E4M3 and this [rows], what RoundRows makes of the norm.
+  float* row_scales = nullptr;
 };
 
 // Packs of 16 bytes of a row that one thread keeps. A warp's are a part of K of linear_stream.

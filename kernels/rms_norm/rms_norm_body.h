@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Body of RMSNorm, block style: one block per output row. A row of up to kNormPacksPerThread packs
-// per thread is read once and waits for its sum in registers; a longer one is read twice.
+// per thread is read once and waits for its sum in registers; a longer one is read twice, or where
+// the norm is rounded three times.
 #ifndef REPRISE_KERNELS_RMS_NORM_RMS_NORM_BODY_H_
 #define REPRISE_KERNELS_RMS_NORM_RMS_NORM_BODY_H_
 
 #include "kernels/device/block.h"
 #include "kernels/rms_norm/norm_arithmetic.h"
 #include "kernels/rms_norm/rms_norm_args.h"
+#include "kernels/round_rows/round_arithmetic.h"
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// One row of the op, in packs of kWidth elements.
-template <typename T, int kWidth>
+// One row of the op, in packs of kWidth elements. kRounds: row_scales is there.
+template <typename T, int kWidth, bool kRounds = false>
 class NormRow {
  public:
   using Pack = Vec<T, kWidth>;
+  static constexpr bool kIsRounded = kRounds;
 
   REPRISE_FN NormRow(const RmsNormArgs& a, int64_t in_row, int64_t out_row)
       : a_(a), in_(in_row * a.hidden), out_(out_row * a.hidden) {}
@@ -41,6 +44,11 @@ class NormRow {
   }
   REPRISE_FN void Store(int i, const Pack& x, float scale, const Pack& weight) const {
     StoreVec(static_cast<T*>(a_.out) + out_ + i * kWidth, Normed(x, scale, weight));
+  }
+  // Of a rounded norm; row: of the output.
+  REPRISE_FN void StoreRowScale(float scale) const { a_.row_scales[out_ / a_.hidden] = scale; }
+  REPRISE_FN void StoreAsE4m3(int i, const Pack& normed, float inverse) const {
+    StoreRounded(normed, inverse, static_cast<E4m3*>(a_.out) + out_ + i * kWidth);
   }
 
  private:
@@ -70,11 +78,21 @@ REPRISE_FN void NormShortRow(Block& b, const Row& row) {
     return NormSquares(x[at]);
   });
   const float scale = row.Scale(squares);
-  b.For<kNormPacksPerThread>(
-      n, [&](LocalIndex at) { row.Store(at.i, x[at], scale, row.Weight(at.i)); });
+  if constexpr (Row::kIsRounded) {
+    const float largest = b.Max<kNormPacksPerThread>(n, [&](LocalIndex at) {
+      x[at] = row.Normed(x[at], scale, row.Weight(at.i));
+      return LargestOf(x[at]);
+    });
+    const float row_scale = RowScale(largest), inverse = 1.0f / row_scale;
+    b.Once([&] { row.StoreRowScale(row_scale); });
+    b.For<kNormPacksPerThread>(n, [&](LocalIndex at) { row.StoreAsE4m3(at.i, x[at], inverse); });
+  } else {
+    b.For<kNormPacksPerThread>(
+        n, [&](LocalIndex at) { row.Store(at.i, x[at], scale, row.Weight(at.i)); });
+  }
 }
 
-// Read twice, from the caches the second time.
+// Read twice or three times, but for the first from the caches.
 template <typename Row>
 REPRISE_FN void NormLongRow(Block& b, const Row& row) {
   const auto load = [&](int i) {
@@ -83,15 +101,27 @@ REPRISE_FN void NormLongRow(Block& b, const Row& row) {
   };
   const float squares = b.Sum(row.packs(), [&](int i) { return NormSquares(load(i)); });
   const float scale = row.Scale(squares);
-  b.For(row.packs(), [&](int i) {
-    const auto x = load(i);
-    row.Keep(i, x);
-    row.Store(i, x, scale, row.Weight(i));
-  });
+  if constexpr (Row::kIsRounded) {
+    const auto normed = [&](int i) { return row.Normed(load(i), scale, row.Weight(i)); };
+    const float largest = b.Max(row.packs(), [&](int i) { return LargestOf(normed(i)); });
+    const float row_scale = RowScale(largest), inverse = 1.0f / row_scale;
+    b.Once([&] { row.StoreRowScale(row_scale); });
+    b.For(row.packs(), [&](int i) {
+      const auto x = load(i);
+      row.Keep(i, x);
+      row.StoreAsE4m3(i, row.Normed(x, scale, row.Weight(i)), inverse);
+    });
+  } else {
+    b.For(row.packs(), [&](int i) {
+      const auto x = load(i);
+      row.Keep(i, x);
+      row.Store(i, x, scale, row.Weight(i));
+    });
+  }
 }
 
-template <typename T, int kWidth>
-REPRISE_FN void NormAnyRow(Block& b, const NormRow<T, kWidth>& row) {
+template <typename T, int kWidth, bool kRounds>
+REPRISE_FN void NormAnyRow(Block& b, const NormRow<T, kWidth, kRounds>& row) {
   if (row.packs() <= kNormPacksPerThread * b.threads()) {
     NormShortRow(b, row);
   } else {
@@ -99,16 +129,16 @@ REPRISE_FN void NormAnyRow(Block& b, const NormRow<T, kWidth>& row) {
   }
 }
 
-template <typename T>
+template <typename T, bool kRounds = false>
 REPRISE_FN void RmsNormBody(Block& b, const RmsNormArgs& a) {
   constexpr int kPack = 16 / sizeof(T);
   const uint32_t r = static_cast<uint32_t>(b.x());
   if (r >= *a.num_rows) return;
   const int64_t in_row = a.gather != nullptr ? a.gather[r] : r;
   if (a.hidden % kPack == 0) {
-    NormAnyRow(b, NormRow<T, kPack>(a, in_row, r));
+    NormAnyRow(b, NormRow<T, kPack, kRounds>(a, in_row, r));
   } else {
-    NormAnyRow(b, NormRow<T, 1>(a, in_row, r));
+    NormAnyRow(b, NormRow<T, 1, kRounds>(a, in_row, r));
   }
 }
 

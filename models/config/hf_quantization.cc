@@ -256,6 +256,7 @@ absl::Status ReadWeightsOfGroup(const Json& group, const std::string& where, boo
   REPRISE_ASSIGN_OR_RETURN(const Scheme of_inputs,
                            ReadScheme(*activations, absl::StrCat(where, "input_activations.")));
   weights.input_scales = !of_inputs.dynamic;
+  weights.means_rounding = true;
   return absl::OkStatus();
 }
 
@@ -299,7 +300,7 @@ absl::Status ReadFp8(const Json& config, const JsonFields& quantization, ModelSp
     return quantization.Refuse("activation_scheme", "'dynamic' or 'static'");
   REPRISE_RETURN_IF_ERROR(CheckIgnored(quantization, "modules_to_not_convert", spec));
   REPRISE_RETURN_IF_ERROR(CheckIgnored(quantization, "ignored_layers", spec));
-  WeightQuantization weights{.input_scales = activations == "static"};
+  WeightQuantization weights{.input_scales = activations == "static", .means_rounding = true};
   if (const Json* const block = quantization.Find("weight_block_size")) {
     if (!IsKnownBlock(*block)) return quantization.Refuse("weight_block_size", "[128, 128]");
     weights.granularity = ScaleGranularity::kBlock;

@@ -108,15 +108,17 @@ ModelSpec Qwen3With8B() {
 // As llm-compressor quantises to FP8_DYNAMIC: a scale for each output.
 ModelSpec Llama31With8BFp8() {
   ModelSpec spec = Llama31With8B();
-  spec.weight_quantization = WeightQuantization{.granularity = ScaleGranularity::kChannel};
+  spec.weight_quantization =
+      WeightQuantization{.granularity = ScaleGranularity::kChannel, .means_rounding = true};
   return spec;
 }
 
 // Source: config.json of Qwen/Qwen3-8B-FP8.
 ModelSpec Qwen3With8BFp8() {
   ModelSpec spec = Qwen3With8B();
-  spec.weight_quantization =
-      WeightQuantization{.granularity = ScaleGranularity::kBlock, .scale_name = "weight_scale_inv"};
+  spec.weight_quantization = WeightQuantization{.granularity = ScaleGranularity::kBlock,
+                                                .scale_name = "weight_scale_inv",
+                                                .means_rounding = true};
   return spec;
 }
 
@@ -236,8 +238,9 @@ ModelSpec Qwen3With30BA3B() {
 // Source: config.json of Qwen/Qwen3-30B-A3B-FP8.
 ModelSpec Qwen3With30BA3BFp8() {
   ModelSpec spec = Qwen3With30BA3B();
-  spec.weight_quantization =
-      WeightQuantization{.granularity = ScaleGranularity::kBlock, .scale_name = "weight_scale_inv"};
+  spec.weight_quantization = WeightQuantization{.granularity = ScaleGranularity::kBlock,
+                                                .scale_name = "weight_scale_inv",
+                                                .means_rounding = true};
   return spec;
 }
 

@@ -39,8 +39,12 @@ struct WeightQuantization {
   ScaleGranularity granularity = ScaleGranularity::kTensor;  // of kE4m3
   // Of "<layer>.weight" the scales are "<layer>.<scale_name>".
   std::string scale_name = "weight_scale";
-  // There are "<layer>.input_scale", for products of rounded activations. Ours are not rounded.
+  // There are "<layer>.input_scale", for activations rounded by them. Nobody reads them.
   bool input_scales = false;
+  // Of kE4m3: whether the checkpoint means activations to be rounded to 8 bits, and whether they
+  // are, in linear layers; experts read them as they are.
+  bool means_rounding = false;
+  bool rounds_activations = false;
 
   WeightStorage storage = WeightStorage::kE4m3;
   // The rest is of 4 bits. Inputs of a scale: 32, 64 or 128, or 0: all of an output.
@@ -53,7 +57,11 @@ struct WeightQuantization {
   // "<layer>.weight_g_idx" [inputs]. Else, and where the latter is missing, of neighbouring ones.
   bool reorders_inputs = false;
 
+  // Of linear layers; and of experts.
   kernels::WeightFormat format() const {
+    return rounds_activations ? kernels::WeightFormat::kE4m3Rounded : storage_format();
+  }
+  kernels::WeightFormat storage_format() const {
     return storage == WeightStorage::kE4m3 ? kernels::WeightFormat::kE4m3
                                            : kernels::WeightFormat::kInt4;
   }

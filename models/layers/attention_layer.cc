@@ -192,7 +192,8 @@ void AttentionLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) cons
   // In and out of the projection of q, k and v; of rope, whose k and v are counted above; of
   // attention; of the projection of its output.
   const uint64_t elements = (hidden + qkv) + (qkv + q) + 2 * q + (q + hidden) +
-                            ReorderedElements(qkv_) + ReorderedElements(o_);
+                            PreparedElements(qkv_) + PreparedElements(o_) -
+                            SparedElements(qkv_, norm_before());
   const uint64_t rope = static_cast<uint64_t>(spec_.head_dim) * sizeof(float);
   bytes->activations += traffic.rows * (elements * traffic.element_bytes + rope);
 }

@@ -30,6 +30,7 @@ class AttentionLayer final : public Layer {
   bool CanNormInput(const LayerContext& context) const override {
     return models::CanNormInput(context, qkv_);
   }
+  RoundedRows rounded_input() const override { return linear_.RoundedInputOf(qkv_); }
   bool CanAddBranch(const LayerContext& context) const override {
     return models::CanAddBranch(context, o_);
   }

@@ -154,7 +154,8 @@ void ExpertsLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const 
   const uint64_t biases = tensors_.biased ? 2 * intermediate + hidden : 0;
   uint64_t of_expert = (3 * hidden * intermediate + biases) * traffic.element_bytes;
   if (spec_.weight_quantization.has_value()) {
-    const auto bits = static_cast<uint64_t>(kernels::BitsOf(spec_.weight_quantization->format()));
+    const auto bits =
+        static_cast<uint64_t>(kernels::BitsOf(spec_.weight_quantization->storage_format()));
     const auto scales = [&](uint64_t outputs, int64_t inputs) {
       const kernels::PackedLayout layout{.in_features = inputs,
                                          .scale_inputs = spec_.weight_quantization->scale_inputs()};

@@ -108,6 +108,12 @@ struct DecoderInputs {
   kernels::LinearCandidate linear = kernels::LinearCandidate::kBest;
 };
 
+// Rows rounded to E4M3, [rows, elements] and [rows] (kernels/round_rows/round_rows.h); or null.
+struct RoundedRows {
+  void* elements = nullptr;
+  float* scales = nullptr;
+};
+
 // What a layer enqueues with.
 struct LayerContext : DecoderInputs {
   const DecoderActivations& x;
@@ -137,6 +143,9 @@ class Layer {
   // branch.
   virtual bool CanNormInput(const LayerContext& /*context*/) const { return false; }
   virtual bool CanAddBranch(const LayerContext& /*context*/) const { return false; }
+  // Where the layer wants `normed` rounded, and nowhere else: one linear call with norm_before is
+  // all that reads it. Behind the buffers' allocation.
+  virtual RoundedRows rounded_input() const { return {}; }
   // Of a layer that leaves a branch, before anything is enqueued: the norms beside it, of which it
   // alone reads the one before, and the one behind adds its branch; nullptr: there is none.
   void set_norm_before(const NormLayer* norm) { norm_before_ = norm; }

@@ -5,6 +5,7 @@
 
 #include "kernels/gather_columns/gather_columns.h"
 #include "kernels/linear/linear.h"
+#include "kernels/round_rows/round_rows.h"
 #include "models/layers/norm_layer.h"
 #include "runtime/status_macros.h"
 
@@ -13,10 +14,12 @@ namespace reprise::models {
 void LinearScratch::Declare(const LayerBuffers& buffers, uint32_t max_rows,
                             std::initializer_list<const kernels::LinearWeights*> all) {
   size_t partial_floats = 0;
-  int64_t out_features = 0, reordered_features = 0;
+  int64_t out_features = 0, reordered_features = 0, rounded_features = 0;
   for (const kernels::LinearWeights* weights : all) {
     out_features = std::max(out_features, weights->out_features);
     if (weights->reordered) reordered_features = std::max(reordered_features, weights->in_features);
+    if (weights->format == kernels::WeightFormat::kE4m3Rounded)
+      rounded_features = std::max(rounded_features, weights->in_features);
     if (!kernels::IsPacked(weights->layout))
       partial_floats = kernels::LinearPartialFloats(buffers.kernels, max_rows);
   }
@@ -28,6 +31,11 @@ void LinearScratch::Declare(const LayerBuffers& buffers, uint32_t max_rows,
     buffers.activations.ShareElements(&reordered,
                                       size_t{max_rows} * static_cast<size_t>(reordered_features),
                                       buffers.kernels.dtype, "linear.reordered");
+  if (rounded_features == 0) return;
+  buffers.activations.ShareElements(&rounded.elements,
+                                    size_t{max_rows} * static_cast<size_t>(rounded_features),
+                                    runtime::DType::kE4m3, "linear.rounded");
+  buffers.activations.Share(&rounded.scales, max_rows, "linear.row_scales");
 }
 
 absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scratch,
@@ -67,6 +75,20 @@ absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scr
                                call.max_rows));
     args.x = scratch.reordered;
     args.ahead = kernels::KernelAhead::kNorm;  // as short
+  }
+  if (const RoundedRows rounded = scratch.RoundedInputOf(weights); rounded.elements != nullptr) {
+    if (call.norm_before == nullptr)
+      REPRISE_RETURN_IF_ERROR(
+          kernels::RoundRows(context.stream, context.kernels,
+                             {.x = args.x,
+                              .out = rounded.elements,
+                              .scales = rounded.scales,
+                              .num_rows = call.num_rows,
+                              .columns = static_cast<int32_t>(weights.in_features)},
+                             call.max_rows));
+    args.x = rounded.elements;
+    args.row_scales = rounded.scales;
+    args.ahead = kernels::KernelAhead::kNorm;
   }
   return kernels::Linear(context.stream, context.kernels, weights, args, call.max_rows,
                          context.linear);

@@ -140,7 +140,8 @@ void MambaLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {
   // In and out of the projection in, of the convolution, of the model, of the norm, of the
   // projection out.
   const uint64_t elements = (hidden + projected) + 2 * conv + (conv + heads + inner) + 3 * inner +
-                            (inner + hidden) + ReorderedElements(in_) + ReorderedElements(out_);
+                            (inner + hidden) + PreparedElements(in_) + PreparedElements(out_) -
+                            SparedElements(in_, norm_before());
   bytes->activations += traffic.rows * elements * traffic.element_bytes;
 }
 

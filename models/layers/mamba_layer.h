@@ -31,6 +31,7 @@ class MambaLayer final : public Layer {
   bool CanNormInput(const LayerContext& context) const override {
     return models::CanNormInput(context, in_);
   }
+  RoundedRows rounded_input() const override { return linear_.RoundedInputOf(in_); }
   bool CanAddBranch(const LayerContext& context) const override {
     return models::CanAddBranch(context, out_);
   }

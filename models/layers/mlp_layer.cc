@@ -70,7 +70,8 @@ void MlpLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const {
   // In and out of gate and up, of the activation where it is a kernel of its own, of down.
   const uint64_t activation = HasPairs() ? intermediate : 5 * intermediate;
   const uint64_t elements = hidden + activation + (intermediate + hidden) +
-                            ReorderedElements(gate_up_) + ReorderedElements(down_);
+                            PreparedElements(gate_up_) + PreparedElements(down_) -
+                            SparedElements(gate_up_, norm_before());
   bytes->activations += traffic.rows * elements * traffic.element_bytes;
 }
 

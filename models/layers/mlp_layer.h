@@ -28,6 +28,7 @@ class MlpLayer final : public Layer {
   bool CanNormInput(const LayerContext& context) const override {
     return models::CanNormInput(context, gate_up_);
   }
+  RoundedRows rounded_input() const override { return linear_.RoundedInputOf(gate_up_); }
   bool CanAddBranch(const LayerContext& context) const override {
     return models::CanAddBranch(context, down_);
   }

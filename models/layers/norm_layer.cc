@@ -19,17 +19,19 @@ bool NormLayer::IsDoneBeside(const LayerContext& context) const {
 
 absl::Status NormLayer::Enqueue(const LayerContext& context) const {
   if (IsDoneBeside(context)) return absl::OkStatus();
+  const RoundedRows rounded = reader_ != nullptr ? reader_->rounded_input() : RoundedRows{};
   return kernels::RmsNorm(context.stream, context.kernels,
                           {.residual = context.x.residual,
                            .branch = before_ != nullptr ? context.x.branch : nullptr,
                            .residual_out = context.x.residual,
                            .weight = weight_,
-                           .out = context.x.normed,
+                           .out = rounded.elements != nullptr ? rounded.elements : context.x.normed,
                            .num_rows = &context.plan.counts->num_tokens,
                            .hidden = static_cast<int32_t>(spec_.hidden_size),
                            .eps = eps(),
                            .branch_scale = branch_scale(),
-                           .weight_offset = weight_offset()},
+                           .weight_offset = weight_offset(),
+                           .row_scales = rounded.scales},
                           context.shape.max_tokens);
 }
 

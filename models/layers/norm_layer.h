@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NormLayer: adds the branch of the layer before to the residual stream and normalises the sum:
 // residual += residual_multiplier * branch; normed = RMSNorm(residual). Where the layers beside it
-// can, it leaves both to them.
+// can, it leaves both to them. For a reader that wants it so, it leaves the norm rounded to E4M3.
 #ifndef REPRISE_MODELS_LAYERS_NORM_LAYER_H_
 #define REPRISE_MODELS_LAYERS_NORM_LAYER_H_
 

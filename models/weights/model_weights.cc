@@ -53,14 +53,14 @@ absl::Status CheckDType(const WeightSlot& slot, const TensorView& view,
   }
   const bool fp8 = view.is_float() && runtime::IsFp8(view.dtype);
   if (format == Format::kInt4 ? view.integer_bytes == 4
-                              : view.is_float() && fp8 == (format == Format::kE4m3))
+                              : view.is_float() && fp8 == kernels::IsScaled(format))
     return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "tensor '", slot.name, "': got dtype ", ElementName(view), ", allowed ",
-      format == Format::kInt4   ? "i32, as the config's quantization_config says"
-      : format == Format::kE4m3 ? "fp8_e4m3, as the config's quantization_config says"
-                                : "f32, bf16 and f16: the config does not say that it is "
-                                  "quantised"));
+      format == Format::kInt4     ? "i32, as the config's quantization_config says"
+      : kernels::IsScaled(format) ? "fp8_e4m3, as the config's quantization_config says"
+                                  : "f32, bf16 and f16: the config does not say that it is "
+                                    "quantised"));
 }
 
 absl::StatusOr<const TensorView*> FindTensor(const Checkpoint& checkpoint, const WeightSlot& slot,
@@ -490,9 +490,13 @@ absl::Status FillRegions(runtime::Stream& stream, const WeightPlan& plan, std::b
           stream.CopyToDevice(base + region.offset, ones.data(),
                               static_cast<size_t>(region.count) * runtime::SizeOf(plan.dtype())));
     } else {
-      REPRISE_RETURN_IF_ERROR(fill(
-          stream, base + region.offset, region.dtype, region.layout, region.count, MixSeed(seed, i),
-          runtime::IsFp8(region.dtype) ? kRandomElementStddev : kRandomStddev));
+      // Nothing but kE4m3 lies in words that have to be packed.
+      const bool rounded = region.format == kernels::WeightFormat::kE4m3Rounded;
+      const kernels::WeightLayout layout =
+          rounded ? kernels::WeightLayout::kRowMajor : region.layout;
+      REPRISE_RETURN_IF_ERROR(
+          fill(stream, base + region.offset, region.dtype, layout, region.count, MixSeed(seed, i),
+               runtime::IsFp8(region.dtype) ? kRandomElementStddev : kRandomStddev));
     }
   }
   return absl::OkStatus();
@@ -594,7 +598,8 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
       continue;
     }
     if (first)
-      matrices.push_back({region.matrix, region.layout, {}, base + region.offset, region.dtype});
+      matrices.push_back(
+          {region.matrix, region.layout, {}, base + region.offset, region.dtype, region.format});
     matrices.back().parts.push_back(part);
   }
   // The files' pages would add up to the weights' size a second time.

@@ -13,28 +13,38 @@ constexpr int kChunk = 16;  // bytes that lie together
 constexpr int kChunkWords = kChunk / 4;
 
 // pack(tile, elements): with all inputs of each tile, kBytes.
-template <size_t kBytes, typename Pack>
+template <size_t kBytes, int kInputs = kTileInputs, typename Pack>
 void ForTiles(int64_t inputs, const std::byte* from, Pack pack) {
-  const int64_t whole = inputs / kTileInputs;
+  const int64_t whole = inputs / kInputs;
   for (int64_t tile = 0; tile < whole; ++tile, from += kBytes) pack(tile, from);
-  const auto left = static_cast<size_t>(inputs % kTileInputs);
+  const auto left = static_cast<size_t>(inputs % kInputs);
   if (left == 0) return;
   std::byte last[kBytes] = {};
-  std::memcpy(last, from, left * kBytes / kTileInputs);
+  std::memcpy(last, from, left * kBytes / kInputs);
   pack(whole, last);
+}
+
+// Tiles of rows of 128 bytes, which hold so many inputs.
+template <int kInputs>
+void PackWideRow(int64_t inputs, int row, const std::byte* elements, std::byte* tiles) {
+  constexpr size_t kRow = 128;
+  std::byte* const to = tiles + static_cast<size_t>(row) * kRow;
+  const auto turn = static_cast<size_t>(row % 8);
+  ForTiles<kRow, kInputs>(inputs, elements, [&](int64_t tile, const std::byte* from) {
+    std::byte* const of_tile = to + tile * kernels::kPackedTileBytes;
+    for (size_t c = 0; c < kRow / kChunk; ++c)
+      std::memcpy(of_tile + (c ^ turn) * kChunk, from + c * kChunk, kChunk);
+  });
 }
 
 }  // namespace
 
 void PackOutput16(int64_t inputs, int row, const std::byte* elements, std::byte* tiles) {
-  constexpr size_t kRow = kTileInputs * 2;
-  std::byte* const to = tiles + static_cast<size_t>(row) * kRow;
-  const auto turn = static_cast<size_t>(row % 8);
-  ForTiles<kRow>(inputs, elements, [&](int64_t tile, const std::byte* from) {
-    std::byte* const of_tile = to + tile * kernels::kPackedTileElements * 2;
-    for (size_t c = 0; c < kRow / kChunk; ++c)
-      std::memcpy(of_tile + (c ^ turn) * kChunk, from + c * kChunk, kChunk);
-  });
+  PackWideRow<kTileInputs>(inputs, row, elements, tiles);
+}
+
+void PackOutputRounded(int64_t inputs, int row, const std::byte* elements, std::byte* tiles) {
+  PackWideRow<2 * kTileInputs>(inputs, row, elements, tiles);
 }
 
 void PackOutputE4m3(int64_t inputs, int row, const std::byte* elements, std::byte* tiles) {

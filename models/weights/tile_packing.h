@@ -17,8 +17,9 @@ namespace reprise::models {
 
 // elements: [inputs], any alignment. Inputs are filled up to whole tiles with zeros. Of 16 bits:
 void PackOutput16(int64_t inputs, int row, const std::byte* elements, std::byte* tiles);
-// And E4M3:
+// And E4M3, for kE4m3 and for kE4m3Rounded:
 void PackOutputE4m3(int64_t inputs, int row, const std::byte* elements, std::byte* tiles);
+void PackOutputRounded(int64_t inputs, int row, const std::byte* elements, std::byte* tiles);
 // A tile of 4-bit elements, a byte for each: [outputs, inputs].
 using Int4Tile = uint8_t[kernels::kPackedTileOutputs][kernels::kPackedTileInputs];
 void PackInt4Tile(const Int4Tile& elements, std::byte* tile);

@@ -37,7 +37,7 @@ size_t WeightPlan::AddRegion(WeightKind kind, int64_t rows, int64_t columns,
   const bool int4 = format == kernels::WeightFormat::kInt4;
   if (int4 || kernels::IsPacked(layout))
     region.matrix = {.out_features = rows, .in_features = columns};
-  if (kernels::IsPacked(layout) && count != 0) region.count = region.matrix.Elements();
+  if (kernels::IsPacked(layout) && count != 0) region.count = region.matrix.Elements(format);
   if (int4 && !kernels::IsPacked(layout) && count != 0)
     region.count = rows * region.matrix.Int4RowElements();
   if (int4) region.count /= 2;
@@ -94,7 +94,10 @@ void WeightPlan::PairedLinear(kernels::LinearWeights* out, const std::vector<Par
 
 // rows: of each.
 kernels::WeightLayout WeightPlan::LayoutOfPairs(int64_t rows, int64_t in_features) const {
-  const bool fit = rows % kernels::kPairRun == 0 && in_features % kernels::kPackedChunk == 0;
+  const bool rounded =
+      quantization_.has_value() && quantization_->format() == kernels::WeightFormat::kE4m3Rounded;
+  const int64_t chunk = (rounded ? 2 : 1) * kernels::kPackedChunk;
+  const bool fit = rows % kernels::kPairRun == 0 && in_features % chunk == 0;
   return pairs_ && fit ? kernels::WeightLayout::kPackedPairs : layout_;
 }
 
@@ -106,7 +109,7 @@ void WeightPlan::Experts(kernels::ExpertWeights* out, const std::vector<std::vec
     int64_t rows = 0;
     for (const Part& part : parts) rows += part.rows;
     AddExpert(out, rows, in_features, paired,
-              quantization_.has_value() ? quantization_->format() : format());
+              quantization_.has_value() ? quantization_->storage_format() : format());
     if (quantization_.has_value()) {
       // Those of an expert follow those of the one before.
       kernels::LinearWeights* const first = out->num_experts == 1 ? &out->first : nullptr;

@@ -58,7 +58,7 @@ void CutPlain(const WeightUpload& upload, size_t stage_bytes, std::vector<Chunk>
 // Elements of a tile of outputs, of all inputs.
 int64_t TileElements(const MatrixUpload& upload) {
   return kernels::IsPacked(upload.layout)
-             ? upload.matrix.InputTiles() * kernels::kPackedTileElements
+             ? upload.matrix.Elements(upload.format) / upload.matrix.OutputTiles()
              : upload.matrix.in_features * kernels::kPackedTileOutputs;
 }
 
@@ -67,7 +67,7 @@ void CutMatrix(const MatrixUpload& upload, size_t stage_bytes, std::vector<Chunk
   const size_t max_count = std::max<size_t>(1, stage_bytes / element);
   const int64_t of_tile = TileElements(upload);
   const int64_t all = kernels::IsPacked(upload.layout)
-                          ? upload.matrix.Elements()
+                          ? upload.matrix.Elements(upload.format)
                           : upload.matrix.out_features * upload.matrix.in_features;
   const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(max_count) / of_tile);
   for (int64_t first = 0; first < upload.matrix.OutputTiles(); first += step) {
@@ -197,7 +197,9 @@ void PlaceRow(const Chunk& chunk, int64_t row, const std::byte* elements, std::b
   }
   const bool pairs = upload.layout == kernels::WeightLayout::kPackedPairs;
   const int64_t output = pairs ? kernels::PairedOutput(row, matrix.out_features) : row;
-  const auto pack = upload.dtype == runtime::DType::kE4m3 ? &PackOutputE4m3 : &PackOutput16;
+  const auto pack = upload.format == kernels::WeightFormat::kE4m3          ? &PackOutputE4m3
+                    : upload.format == kernels::WeightFormat::kE4m3Rounded ? &PackOutputRounded
+                                                                           : &PackOutput16;
   pack(matrix.in_features, static_cast<int>(output % kTileOutputs), elements,
        place(output / kTileOutputs));
 }

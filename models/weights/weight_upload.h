@@ -33,8 +33,9 @@ struct MatrixUpload {
   kernels::PackedLayout matrix;
   kernels::WeightLayout layout;
   std::vector<PublishedMatrix> parts;  // rows, each below those of the part before; together all
-  std::byte* destination;  // on the device; packed: matrix.Elements(), filled up with zeros
-  runtime::DType dtype;    // there; packed: of 16 bits, or kE4m3
+  std::byte* destination;        // on the device; packed: matrix.Elements(), filled up with zeros
+  runtime::DType dtype;          // there; packed: of 16 bits, or kE4m3
+  kernels::WeightFormat format;  // there, which says how kE4m3 lies
 };
 
 // A matrix of 4-bit elements, in any layout.

@@ -16,7 +16,7 @@ namespace {
 
 using models::ModelSpec;
 
-constexpr char kE4m3[] = "fp8_e4m3", kInt4[] = "int4";
+constexpr char kE4m3[] = "fp8_e4m3", kE4m3Rounded[] = "fp8_e4m3_rounded", kInt4[] = "int4";
 
 int64_t Size(uint64_t wire) {
   return static_cast<int64_t>(std::min<uint64_t>(wire, std::numeric_limits<int64_t>::max()));
@@ -48,17 +48,19 @@ models::MambaSpec MambaFromWire(const v1::MambaSizes& wire) {
 
 void QuantizationToWire(const models::WeightQuantization& quantization,
                         v1::QuantizedWeights* wire) {
-  wire->set_format(quantization.format() == kernels::WeightFormat::kE4m3 ? kE4m3 : kInt4);
+  wire->set_format(std::string(NameOf(quantization.format())));
   wire->set_group_size(static_cast<uint32_t>(quantization.group_size));
   wire->set_reorders_inputs(quantization.reorders_inputs);
 }
 
 absl::StatusOr<models::WeightQuantization> QuantizationFromWire(const v1::QuantizedWeights& wire) {
   if (wire.format() == kE4m3) return models::WeightQuantization{};
+  if (wire.format() == kE4m3Rounded)
+    return models::WeightQuantization{.means_rounding = true, .rounds_activations = true};
   if (wire.format() != kInt4 || wire.group_size() > 1u << 20) {
-    return absl::InvalidArgumentError(absl::StrCat("quantized_weights: got \"", wire.format(),
-                                                   "\" and groups of ", wire.group_size(),
-                                                   ", allowed: \"", kE4m3, "\", \"", kInt4, "\""));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "quantized_weights: got \"", wire.format(), "\" and groups of ", wire.group_size(),
+        ", allowed: \"", kE4m3, "\", \"", kE4m3Rounded, "\", \"", kInt4, "\""));
   }
   return models::WeightQuantization{.storage = models::WeightStorage::kPackedInt4,
                                     .group_size = static_cast<int32_t>(wire.group_size()),

@@ -99,7 +99,34 @@ void TakeRowsOfA(const std::byte* all, int lane, GroupOperands& operands) {
   }
 }
 
+namespace {
+
+// Of panels by rows alone: twice as many elements, of a byte each.
+void MultiplyE4m3(const GroupOperands& o, int lane, float* d) {
+  constexpr int kElements = 2 * kDepth;
+  const auto load = [](const std::byte* panel, int row, int first_chunk, double* to) {
+    for (int k = 0; k < kElements; ++k) {
+      const int chunk = (first_chunk + k / 16) ^ (row % 8);
+      to[k] = double{
+          runtime::E4m3ToFloat(std::to_integer<uint8_t>(panel[row * 128 + chunk * 16 + k % 16]))};
+    }
+  };
+  double rows[2][kElements], columns[2][kElements];
+  for (int h = 0; h < 2; ++h) load(o.a, lane / 4 + 8 * h, o.a_chunk, rows[h]);
+  for (int n = 0; n < o.columns / 8; ++n) {
+    for (int e = 0; e < 2; ++e) load(o.b, n * 8 + lane % 4 * 2 + e, o.b_chunk, columns[e]);
+    for (int e = 0; e < 4; ++e) {
+      double sum = o.add ? double{d[n * 4 + e]} : 0.0;
+      for (int k = 0; k < kElements; ++k) sum += rows[e / 2][k] * columns[e % 2][k];
+      d[n * 4 + e] = static_cast<float>(sum);
+    }
+  }
+}
+
+}  // namespace
+
 void MultiplyGroup(const GroupOperands& o, int lane, float* d) {
+  if (o.element == GroupElement::kE4m3) return MultiplyE4m3(o, lane, d);
   const auto load = [&](const std::byte* panel, int row, int element) {
     uint16_t bits;
     const int chunk = (element / 8) ^ (row % 8);
@@ -107,7 +134,8 @@ void MultiplyGroup(const GroupOperands& o, int lane, float* d) {
     return bits;
   };
   const auto value = [&](uint16_t bits) {
-    return double{o.bf16 ? runtime::Bf16ToFloat(bits) : runtime::F16ToFloat(bits)};
+    return double{o.element == GroupElement::kBf16 ? runtime::Bf16ToFloat(bits)
+                                                   : runtime::F16ToFloat(bits)};
   };
   double rows[2][kDepth];
   for (int h = 0; h < 2; ++h)

@@ -29,8 +29,10 @@ void MultiplyWmma(bool bf16, const std::byte* all, int lane, float* d);
 
 // A product of a warpgroup, as one of its warps sees it: 16 rows of A. Rows in shared memory are of
 // 128 bytes, with 16-byte chunk c at c ^ (row % 8).
+enum class GroupElement : uint8_t { kBf16, kF16, kE4m3 };
 struct GroupOperands {
-  bool bf16, by_rows, add;
+  GroupElement element;
+  bool by_rows, add;
   bool a_in_registers;
   int columns;
   // In shared memory: the warp's first row of A. In registers: rows lane / 4 of A and the one 8

@@ -106,6 +106,31 @@ TEST(CheckLinear, RefusesPackedWeightsThatNothingReads) {
               StatusIs(kInvalid, "packed with f16 on a GPU, which has no matrix units; allowed"));
 }
 
+TEST(ModelToRun, RoundsActivationsWhereTheModelMeansItAndAKernelDoes) {
+  models::ModelSpec model;
+  DeviceProperties gpu = Properties(DeviceKind::kCuda);
+  gpu.name = "a GPU";
+  gpu.matrix_unit = runtime::MatrixUnit::kMma;
+  gpu.compute_capability = 90;
+  DecodeEngineOptions options{.linear = LinearPolicy::kPacked, .round_activations = true};
+  const char* const kMeaning = "a model that does not mean it; allowed: where quantization_config";
+  EXPECT_THAT(ModelToRun(options, model, gpu), StatusIs(kInvalid, kMeaning));
+  model.weight_quantization = models::WeightQuantization{};
+  EXPECT_THAT(ModelToRun(options, model, gpu), StatusIs(kInvalid, kMeaning));
+  model.weight_quantization->means_rounding = true;
+  ASSERT_OK_AND_ASSIGN(const models::ModelSpec rounds, ModelToRun(options, model, gpu));
+  EXPECT_EQ(rounds.weight_quantization->format(), kernels::WeightFormat::kE4m3Rounded);
+  EXPECT_EQ(rounds.weight_quantization->storage_format(), kernels::WeightFormat::kE4m3);
+  gpu.compute_capability = 80;
+  EXPECT_THAT(ModelToRun(options, model, gpu),
+              StatusIs(kInvalid, "packed linear layers of bf16 on a GPU; allowed: packed of bf16"));
+  options.linear = LinearPolicy::kPortable;
+  EXPECT_OK(ModelToRun(options, model, gpu));
+  options = {.linear = LinearPolicy::kPacked};
+  ASSERT_OK_AND_ASSIGN(const models::ModelSpec plain, ModelToRun(options, model, gpu));
+  EXPECT_EQ(plain.weight_quantization->format(), kernels::WeightFormat::kE4m3);
+}
+
 TEST(ResolveOptions, FillsInEveryDefault) {
   ASSERT_OK_AND_ASSIGN(const ResolvedOptions r, Resolve({.max_rows = 24}));
   EXPECT_EQ(r.options.dtype, runtime::DType::kF16);  // the checkpoint's

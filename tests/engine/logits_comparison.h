@@ -34,6 +34,12 @@ class LogitsComparison {
     }
     ++num_rows_;
   }
+  void Add(const LogitsComparison& other) {
+    difference_ += other.difference_;
+    reference_ += other.reference_;
+    largest_ = std::max(largest_, other.largest_);
+    num_rows_ += other.num_rows_;
+  }
   double relative() const { return std::sqrt(difference_ / reference_); }
   double largest() const { return largest_; }
   int num_rows() const { return num_rows_; }

@@ -55,8 +55,11 @@ TEST(Catalog, InstancesAreNamedByTheirFamilyTypesAndTile) {
     if (activation != "none") absl::StrAppend(&name, "_", activation);
     // Weights that are not of the format of activations are in the family's name.
     if (weight != "none" && weight != activation) {
-      EXPECT_TRUE(instance.family->name.ends_with(weight == "int4" ? "_int4" : "_fp8")) << name;
-      EXPECT_TRUE(weight == "fp8_e4m3" || weight == "int4") << name;
+      EXPECT_TRUE(instance.family->name.ends_with(weight == "int4"               ? "_int4"
+                                                  : weight == "fp8_e4m3_rounded" ? "_rounded"
+                                                                                 : "_fp8"))
+          << name;
+      EXPECT_TRUE(weight == "fp8_e4m3" || weight == "fp8_e4m3_rounded" || weight == "int4") << name;
     }
     if (instance.kv == kernels::ElementFormat::kFp8)
       absl::StrAppend(&name, "_", std::string(NameOf(instance.kv)));
@@ -107,6 +110,7 @@ TEST(Catalog, UnitsWithoutLargeTilesHaveAllOtherKernels) {
             instance.family != &kernels::kLinearCluster &&
             instance.family != &kernels::kLinearGroupFp8 &&
             instance.family != &kernels::kLinearGroupInt4 &&
+            instance.family != &kernels::kLinearGroupRounded &&
             instance.family != &kernels::kStepKernel)
           missing.insert(instance.symbol);
     EXPECT_THAT(missing, ::testing::UnorderedElementsAre(
@@ -187,8 +191,8 @@ TEST(Catalog, EveryInstanceInThreadStyleHasACaseWithWork) {
     if (c.rows != 0 && c.in_features % 8 == 0) {
       const int rows = static_cast<int>(c.max_rows);
       worked.insert(smallest(kernels::kLinearMatrix, rows));
-      // The last where there are no products of warpgroups. linear_fp8_test.cc and
-      // linear_int4_test.cc walk the same cases.
+      // The last where there are no products of warpgroups. linear_fp8_test.cc, linear_int4_test.cc
+      // and linear_rounded_test.cc walk the same cases.
       const kernels::PackedLayout packed{c.out_features, c.in_features};
       const int64_t tiles = packed.OutputTiles(), chunks = packed.InputTiles();
       const auto work = [&](const kernels::KernelFamily& group, const kernels::KernelFamily& stream,
@@ -207,6 +211,10 @@ TEST(Catalog, EveryInstanceInThreadStyleHasACaseWithWork) {
         work(kernels::kLinearGroup, kernels::kLinearStream, 16);
       }
       work(kernels::kLinearGroupFp8, kernels::kLinearStreamFp8, 8);
+      if (c.in_features % 16 == 0)
+        worked.insert(smallest(
+            kernels::kLinearGroupRounded,
+            static_cast<int>(kernels::LinearGroupTileRows(rows, tiles, kTestMultiprocessors, 8))));
       const bool fine = (c.in_features + c.out_features + c.rows) % 3 != 2;
       work(kernels::kLinearGroupInt4,
            fine ? kernels::kLinearStreamFineInt4 : kernels::kLinearStreamInt4, 4);

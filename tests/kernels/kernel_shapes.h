@@ -72,19 +72,20 @@ inline size_t LinearStreamBytes(const kernels::DeviceTraits&,
 }
 inline size_t LinearGroupBytes(const kernels::DeviceTraits& traits,
                                const kernels::KernelInstance& instance) {
-  const int bits = kernels::BitsOf(instance.weight);
-  const int span = kernels::LinearGroupMaxSpan(instance.tile, bits);
+  const kernels::GroupFormat format(instance.weight);
+  const int span = kernels::LinearGroupMaxSpan(instance.tile, format);
   return kernels::LinearGroupSharedBytes(
       traits.shared_bytes, instance.tile, span,
-      kernels::LinearGroupStageChunks(traits.shared_bytes, instance.tile, span, bits), bits);
+      kernels::LinearGroupStageChunks(traits.shared_bytes, instance.tile, span, format), format);
 }
 inline size_t LinearClusterBytes(const kernels::DeviceTraits& traits,
                                  const kernels::KernelInstance& instance) {
   const int shared = traits.shared_bytes, tokens = instance.tile;
   const int span = kernels::kLinearClusterMaxSpan, blocks = kernels::kLinearClusterBlocks;
   return kernels::LinearGroupSharedBytes(
-      shared, tokens, span, kernels::LinearGroupStageChunks(shared, tokens, span, 16, blocks), 16,
-      blocks);
+      shared, tokens, span,
+      kernels::LinearGroupStageChunks(shared, tokens, span, kernels::kGroup16, blocks),
+      kernels::kGroup16, blocks);
 }
 // 128 experts, as of Qwen3-30B-A3B.
 inline size_t ExpertsRouteBytes(const kernels::DeviceTraits&, const kernels::KernelInstance&) {
@@ -135,6 +136,7 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kPlanSetTree, NoSharedBytes},
     {&kernels::kEmbedding, NoSharedBytes},
     {&kernels::kRmsNorm, NoSharedBytes},
+    {&kernels::kRmsNormRounded, NoSharedBytes},
     {&kernels::kRmsNormAdd, NoSharedBytes},
     {&kernels::kLinearPortable, LinearPortableBytes},
     {&kernels::kLinearMatrix, LinearMatrixBytes},
@@ -147,6 +149,8 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kLinearPortableFp8, LinearPortableBytes},
     {&kernels::kLinearPackedFp8, LinearPackedBytes},
     {&kernels::kLinearStreamFp8, LinearStreamBytes},
+    {&kernels::kLinearGroupRounded, LinearGroupBytes},
+    {&kernels::kLinearPortableRounded, LinearPortableBytes},
     {&kernels::kLinearPortableInt4, LinearPortableBytes},
     {&kernels::kLinearPackedInt4, LinearPackedBytes},
     {&kernels::kLinearStreamInt4, LinearStreamBytes},
@@ -164,6 +168,7 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kStepKernel, StepKernelBytes},
     {&kernels::kSiluMul, NoSharedBytes},
     {&kernels::kGatherColumns, NoSharedBytes},
+    {&kernels::kRoundRows, NoSharedBytes},
     {&kernels::kExpertsRoute, ExpertsRouteBytes},
     {&kernels::kExpertsCombine, NoSharedBytes},
     {&kernels::kExpertsPortable, LinearPortableBytes},

@@ -68,7 +68,7 @@ class LinearClusterTest : public LinearFixture {
         kernels::LinearGroupCopiesWholeStages(s.tokens, s.copied_rows, linear.in_features) ? 1 : 0;
     const runtime::DeviceKind kind = device().kind();
     ASSERT_OK_AND_ASSIGN(args.tokens, MapTiles(kind, LinearGroupTokens(args, max_rows)));
-    ASSERT_OK_AND_ASSIGN(args.weights, MapTiles(kind, LinearGroupWeights(args, 16)));
+    ASSERT_OK_AND_ASSIGN(args.weights, MapTiles(kind, LinearGroupWeights(args, kernels::kGroup16)));
     const int64_t tiles =
         kernels::PackedLayout{linear.out_features, linear.in_features}.OutputTiles();
     const auto spans = static_cast<unsigned>((tiles + s.span - 1) / s.span);
@@ -76,8 +76,8 @@ class LinearClusterTest : public LinearFixture {
                               {.grid_x = spans * kLinearClusterBlocks,
                                .block = kernel.threads,
                                .shared_bytes = kernels::LinearGroupSharedBytes(
-                                   kernels().traits().shared_bytes, s.tokens, s.span, s.chunks, 16,
-                                   kLinearClusterBlocks)},
+                                   kernels().traits().shared_bytes, s.tokens, s.span, s.chunks,
+                                   kernels::kGroup16, kLinearClusterBlocks)},
                               args));
   }
 };
@@ -119,11 +119,11 @@ TEST_P(LinearClusterTest, IsWhatLinearTakesForFewOutputs) {
     EXPECT_EQ(launch.shape.grid_x, clusters * kLinearClusterBlocks);
     EXPECT_EQ(launch.shape.grid_y, 1u);
     const int span = kernels::kLinearClusterMaxSpan, shared = kernels().traits().shared_bytes;
-    const int chunks =
-        kernels::LinearGroupStageChunks(shared, w.tile, span, 16, kLinearClusterBlocks);
-    EXPECT_EQ(
-        launch.shape.shared_bytes,
-        kernels::LinearGroupSharedBytes(shared, w.tile, span, chunks, 16, kLinearClusterBlocks));
+    const int chunks = kernels::LinearGroupStageChunks(shared, w.tile, span, kernels::kGroup16,
+                                                       kLinearClusterBlocks);
+    EXPECT_EQ(launch.shape.shared_bytes,
+              kernels::LinearGroupSharedBytes(shared, w.tile, span, chunks, kernels::kGroup16,
+                                              kLinearClusterBlocks));
   }
 }
 

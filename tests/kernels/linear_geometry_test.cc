@@ -71,11 +71,15 @@ TEST(PackedLayout, LargeMatricesDoNotWrapAround) {
   EXPECT_EQ(layout.Offset(199984, 0), int64_t{199984} * 65536);
 }
 
+GroupFormat FormatOf(int bits) {
+  return bits == 16 ? kGroup16 : GroupFormat(bits == 8 ? WeightFormat::kE4m3 : WeightFormat::kInt4);
+}
+
 // Layers of Llama-3.1-8B on 132 multiprocessors: qkv, o and down, gate and up, the head. What was
 // fastest on an H200, or within 4 % of it (docs/benchmarks/README.md).
 TEST(LinearGroupSpan, IsThatWhichWasFastest) {
   const auto span = [](int64_t outputs, int tokens, int token_tiles = 1) {
-    return LinearGroupSpan(outputs / kPackedTileOutputs, tokens, token_tiles, 132, 16);
+    return LinearGroupSpan(outputs / kPackedTileOutputs, tokens, token_tiles, 132, kGroup16);
   };
   for (const int tokens : {16, 32, 64, 128}) {
     EXPECT_EQ(span(6144, tokens), 3);   // 128 spans
@@ -95,7 +99,7 @@ TEST(LinearGroupSpan, IsThatWhichWasFastest) {
 TEST(LinearGroupColumns, FillTheDeviceOnce) {
   for (int64_t tiles = 1; tiles < 400; tiles += 7) {
     for (int64_t token_tiles = 1; token_tiles < 200; ++token_tiles) {
-      for (int span = 1; span <= LinearGroupMaxSpan(16, 8); ++span) {
+      for (int span = 1; span <= LinearGroupMaxSpan(16, GroupFormat(WeightFormat::kE4m3)); ++span) {
         const int64_t columns = LinearGroupColumns(tiles, token_tiles, 132, span);
         ASSERT_GE(columns, 1);
         ASSERT_LE(columns * token_tiles, std::max<int64_t>(132, token_tiles));
@@ -109,7 +113,7 @@ TEST(LinearGroupColumns, FillTheDeviceOnce) {
 TEST(LinearGroupStageChunks, AreAsManyAsLeaveRoomForOthers) {
   constexpr int kShared = TraitsOf(MatrixUnit::kMma).shared_bytes;
   const auto chunks = [](int tokens, int span, int bits = 16) {
-    return LinearGroupStageChunks(kShared, tokens, span, bits);
+    return LinearGroupStageChunks(kShared, tokens, span, FormatOf(bits));
   };
   EXPECT_EQ(chunks(16, 2), 4);
   EXPECT_EQ(chunks(64, 2), 4);
@@ -204,14 +208,14 @@ TEST(LinearGroupSpan, CostsLeast) {
   for (int64_t tiles = 1; tiles < 400; ++tiles) {
     for (const int64_t multiprocessors : {1, 3, 132}) {
       for (const int64_t token_tiles : {1, 2, 5}) {
-        const int bits = 4 << tiles % 3;
+        const GroupFormat format = FormatOf(4 << tiles % 3);
         const auto cost = [&](int span) {
-          return LinearGroupCost(tiles, 64, token_tiles, multiprocessors, span, bits);
+          return LinearGroupCost(tiles, 64, token_tiles, multiprocessors, span, format);
         };
-        const int span = LinearGroupSpan(tiles, 64, token_tiles, multiprocessors, bits);
+        const int span = LinearGroupSpan(tiles, 64, token_tiles, multiprocessors, format);
         ASSERT_GE(span, 1);
-        ASSERT_LE(span, LinearGroupMaxSpan(64, bits));
-        for (int other = 1; other <= LinearGroupMaxSpan(64, bits); ++other)
+        ASSERT_LE(span, LinearGroupMaxSpan(64, format));
+        for (int other = 1; other <= LinearGroupMaxSpan(64, format); ++other)
           ASSERT_LE(cost(span), cost(other)) << tiles << " tiles, " << multiprocessors;
       }
     }
@@ -263,29 +267,32 @@ TEST(WeightFormat, AWordHasAScaleAndItsZeroPoint) {
 // What a kernel's barriers and its turns count on.
 TEST(LinearGeometry, SharedMemoryHoldsWhatItMust) {
   const DeviceTraits traits = TraitsOf(MatrixUnit::kMma);
-  for (const int bits : {4, 8, 16}) {
+  for (const WeightFormat weights : {WeightFormat::kInt4, WeightFormat::kE4m3, WeightFormat::kBf16,
+                                     WeightFormat::kE4m3Rounded}) {
+    const GroupFormat format(weights);
     for (const int tokens : {16, 32, 64, 128}) {
-      for (int span = 1; span <= LinearGroupMaxSpan(tokens, bits); ++span) {
-        const int chunks = LinearGroupStageChunks(traits.shared_bytes, tokens, span, bits);
-        const int few = LinearGroupFewChunks(tokens, bits);
-        EXPECT_TRUE(chunks == few || (chunks == 2 * few && LinearGroupHasMoreChunks(tokens, bits)));
+      for (int span = 1; span <= LinearGroupMaxSpan(tokens, format); ++span) {
+        const int chunks = LinearGroupStageChunks(traits.shared_bytes, tokens, span, format);
+        const int few = LinearGroupFewChunks(tokens, format);
+        EXPECT_TRUE(chunks == few ||
+                    (chunks == 2 * few && LinearGroupHasMoreChunks(tokens, format)));
         EXPECT_EQ(kPackedPartTiles % chunks, 0);
-        EXPECT_GE(LinearGroupStages(traits.shared_bytes, tokens, span, chunks, bits),
-                  LinearGroupMinStages(tokens, bits));
-        EXPECT_LE(LinearGroupSharedBytes(traits.shared_bytes, tokens, span, chunks, bits),
+        EXPECT_GE(LinearGroupStages(traits.shared_bytes, tokens, span, chunks, format),
+                  LinearGroupMinStages(tokens, format));
+        EXPECT_LE(LinearGroupSharedBytes(traits.shared_bytes, tokens, span, chunks, format),
                   static_cast<uint32_t>(traits.shared_bytes));
-        EXPECT_EQ(LinearGroupStageBytes(tokens, span, chunks, bits) % 1024, 0u);
+        EXPECT_EQ(LinearGroupStageBytes(tokens, span, chunks, format) % 1024, 0u);
       }
     }
   }
   for (const int tokens : {32, 64, 128}) {
     for (int span = 1; span <= kLinearClusterMaxSpan; ++span) {
       const int chunks =
-          LinearGroupStageChunks(traits.shared_bytes, tokens, span, 16, kLinearClusterBlocks);
-      EXPECT_GE(
-          LinearGroupStages(traits.shared_bytes, tokens, span, chunks, 16, kLinearClusterBlocks),
-          LinearGroupMinStages(tokens, 16));
-      EXPECT_LE(LinearGroupSharedBytes(traits.shared_bytes, tokens, span, chunks, 16,
+          LinearGroupStageChunks(traits.shared_bytes, tokens, span, kGroup16, kLinearClusterBlocks);
+      EXPECT_GE(LinearGroupStages(traits.shared_bytes, tokens, span, chunks, kGroup16,
+                                  kLinearClusterBlocks),
+                LinearGroupMinStages(tokens, kGroup16));
+      EXPECT_LE(LinearGroupSharedBytes(traits.shared_bytes, tokens, span, chunks, kGroup16,
                                        kLinearClusterBlocks),
                 static_cast<uint32_t>(traits.shared_bytes));
     }

@@ -28,9 +28,13 @@ inline void ExpectEveryGroupShapeHasTheBits(
     runtime::Device& device, runtime::Stream& stream, const kernels::KernelSet& kernels,
     GuardedMemory& memory, const kernels::KernelFamily& family, kernels::WeightFormat format,
     const kernels::LinearArgs& linear, uint32_t max_rows, const std::vector<std::byte>& expected) {
-  const int bits = kernels::BitsOf(format);
+  const kernels::GroupFormat group_format(format);
   const int shared_bytes = kernels.traits().shared_bytes;
   kernels::LinearGroupArgs args{.linear = linear};
+  if (format == kernels::WeightFormat::kE4m3Rounded) {
+    args.linear.in_features /= 2;  // pairs
+    args.linear.scale_inputs /= 2;
+  }
   struct Shape {
     int tokens, span, chunks, columns;
   };
@@ -41,6 +45,7 @@ inline void ExpectEveryGroupShapeHasTheBits(
     SCOPED_TRACE(absl::StrCat(linear.in_features, " inputs, ", linear.scale_inputs,
                               " of a scale, tokens ", s.tokens, ", span ", s.span, ", chunks ",
                               s.chunks));
+    if (s.span > kernels::LinearGroupMaxSpan(s.tokens, group_format)) continue;
     const kernels::LoadedKernel* const group = kernels.Find(family, s.tokens);
     ASSERT_NE(group, nullptr);
     args.linear.out = memory.Poisoned(expected.size());
@@ -48,18 +53,18 @@ inline void ExpectEveryGroupShapeHasTheBits(
     args.stage_chunks = s.chunks;
     args.copied_rows = s.tokens;
     args.whole_stages =
-        kernels::LinearGroupCopiesWholeStages(s.tokens, s.tokens, linear.in_features) ? 1 : 0;
+        kernels::LinearGroupCopiesWholeStages(s.tokens, s.tokens, args.linear.in_features) ? 1 : 0;
     const runtime::DeviceKind kind = device.kind();
     ASSERT_OK_AND_ASSIGN(args.tokens, MapTiles(kind, LinearGroupTokens(args, max_rows)));
-    ASSERT_OK_AND_ASSIGN(args.weights, MapTiles(kind, LinearGroupWeights(args, bits)));
-    if (format == kernels::WeightFormat::kInt4) {
+    ASSERT_OK_AND_ASSIGN(args.weights, MapTiles(kind, LinearGroupWeights(args, group_format)));
+    if (group_format.stage_scales) {
       ASSERT_OK_AND_ASSIGN(args.scales, MapTiles(kind, LinearGroupScales(args)));
     }
     ASSERT_OK(stream.Launch(group->kernel,
                             {.grid_x = static_cast<unsigned>(s.columns),
                              .block = group->threads,
                              .shared_bytes = kernels::LinearGroupSharedBytes(
-                                 shared_bytes, s.tokens, s.span, s.chunks, bits)},
+                                 shared_bytes, s.tokens, s.span, s.chunks, group_format)},
                             args));
     memory.Check();
     EXPECT_EQ(memory.ReadBytes(args.linear.out), expected);

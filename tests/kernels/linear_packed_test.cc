@@ -71,19 +71,19 @@ class LinearPackedTest : public LinearFixture {
     args.linear.out = memory.Poisoned(c.max_rows * static_cast<size_t>(c.out_features) * 4);
     const runtime::DeviceKind kind = device().kind();
     const auto tokens = MapTiles(kind, LinearGroupTokens(args, c.max_rows));
-    const auto weights = MapTiles(kind, LinearGroupWeights(args, 16));
+    const auto weights = MapTiles(kind, LinearGroupWeights(args, kernels::kGroup16));
     EXPECT_OK(tokens.status());
     EXPECT_OK(weights.status());
     if (!tokens.ok() || !weights.ok()) return {};
     args.tokens = *tokens;
     args.weights = *weights;
-    EXPECT_OK(
-        stream().Launch(group.kernel,
-                        {.grid_x = static_cast<unsigned>(s.columns),
-                         .block = group.threads,
-                         .shared_bytes = kernels::LinearGroupSharedBytes(
-                             kernels().traits().shared_bytes, s.tokens, s.span, s.chunks, 16)},
-                        args));
+    EXPECT_OK(stream().Launch(
+        group.kernel,
+        {.grid_x = static_cast<unsigned>(s.columns),
+         .block = group.threads,
+         .shared_bytes = kernels::LinearGroupSharedBytes(kernels().traits().shared_bytes, s.tokens,
+                                                         s.span, s.chunks, kernels::kGroup16)},
+        args));
     memory.Check();
     ExpectCountersZero(memory, args.linear);
     return memory.ReadBytes(args.linear.out);

@@ -273,7 +273,9 @@ TEST_P(LinearTest, RefusesWeightsThatNoInstanceReads) {
   if (dtype() != DType::kF32) return;
   weights = good;
   weights.layout = WeightLayout::kPacked;
-  refusal(weights, "weights are packed and f32; allowed: packed bf16, f16, fp8_e4m3 and int4");
+  refusal(
+      weights,
+      "weights are packed and f32; allowed: packed bf16, f16, int4, fp8_e4m3 and fp8_e4m3_rounded");
 }
 
 // The host's native linear in every form that this CPU runs, not only the one that it would choose.

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "kernels/round_rows/round_rows.h"
 #include "tests/testing/cases/rms_norm_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
@@ -123,6 +124,49 @@ REPRISE_FOR_EVERY_DEVICE_AND_DTYPE(RmsNormTest);
 // The sum is rounded to the storage format before it is normalised, and one that lies between two
 // neighbours may go either way. So the kept sum is checked first, and the norm is then expected of
 // exactly that sum.
+// The bits of the norm's own kernel and that which rounds.
+TEST_P(RmsNormTest, ARoundedNormIsTheNormRounded) {
+  for (const RmsNormCase& c : kernels::kRmsNormCases) {
+    if (is_emulated() && c.hidden > 4096) continue;
+    SCOPED_TRACE(c.name);
+    const Input in = MakeInput(c);
+    const size_t n = c.max_rows * static_cast<size_t>(c.hidden);
+    GuardedMemory memory(device(), stream());
+    RmsNormArgs args;
+    args.residual = memory.ConstantTensor(dtype(), Spread(c, in, in.residual));
+    args.residual_out =
+        memory.Poisoned(in.num_rows * static_cast<size_t>(c.hidden) * SizeOf(dtype()));
+    if (c.branch) args.branch = memory.ConstantTensor(dtype(), Spread(c, in, in.branch));
+    args.weight = memory.ConstantTensor(dtype(), in.weight);
+    std::vector<uint32_t> gather = in.row;
+    gather.resize(c.max_rows, 0xffffffffu);
+    if (c.gather) args.gather = memory.Constant(gather);
+    const auto* const num_rows = memory.Constant(std::vector<uint32_t>{c.rows});
+    args.num_rows = num_rows;
+    args.hidden = c.hidden;
+    args.eps = kNormEps;
+    args.branch_scale = c.branch_scale;
+    args.weight_offset = c.weight_offset;
+    args.out = memory.Poisoned(n);
+    args.row_scales = memory.Poisoned<float>(c.max_rows);
+    ASSERT_OK(kernels::RmsNorm(stream(), kernels(), args, c.max_rows));
+    RmsNormArgs plain = args;
+    plain.row_scales = nullptr;
+    plain.out = memory.Poisoned(n * SizeOf(dtype()));
+    plain.residual_out =
+        memory.Poisoned(in.num_rows * static_cast<size_t>(c.hidden) * SizeOf(dtype()));
+    ASSERT_OK(kernels::RmsNorm(stream(), kernels(), plain, c.max_rows));
+    kernels::RoundRowsArgs round{.x = plain.out, .num_rows = num_rows, .columns = c.hidden};
+    round.out = memory.Poisoned(n);
+    round.scales = memory.Poisoned<float>(c.max_rows);
+    ASSERT_OK(kernels::RoundRows(stream(), kernels(), round, c.max_rows));
+    memory.Check();
+    EXPECT_EQ(memory.ReadBytes(args.out), memory.ReadBytes(round.out));
+    EXPECT_EQ(memory.ReadBytes(args.row_scales), memory.ReadBytes(round.scales));
+    EXPECT_EQ(memory.ReadBytes(args.residual_out), memory.ReadBytes(plain.residual_out));
+  }
+}
+
 TEST_P(RmsNormTest, MatchesTheOracleAndTouchesNothingElse) {
   for (const RmsNormCase& c : kernels::kRmsNormCases) {
     SCOPED_TRACE(c.name);

@@ -257,21 +257,25 @@ TEST(HfConfig, ReadsHowWeightsAreQuantised) {
   EXPECT_EQ(WeightsWith(nullptr), std::nullopt);
   EXPECT_EQ(WeightsWith(KvCacheQuantization()), std::nullopt);
   EXPECT_EQ(WeightsWith(CompressedWeights("tensor", false)),
-            (WeightQuantization{ScaleGranularity::kTensor, "weight_scale", true}));
+            (WeightQuantization{ScaleGranularity::kTensor, "weight_scale", true, true}));
   EXPECT_EQ(WeightsWith(CompressedWeights("channel", true)),
-            (WeightQuantization{ScaleGranularity::kChannel, "weight_scale", false}));
+            (WeightQuantization{ScaleGranularity::kChannel, "weight_scale", false, true}));
   Json blocks = CompressedWeights("block", true);
   blocks["config_groups"]["group_0"]["weights"]["block_structure"] = {128, 128};
   EXPECT_EQ(WeightsWith(blocks),
-            (WeightQuantization{ScaleGranularity::kBlock, "weight_scale", false}));
+            (WeightQuantization{ScaleGranularity::kBlock, "weight_scale", false, true}));
   EXPECT_EQ(WeightsWith({{"quant_method", "fp8"},
                          {"fmt", "e4m3"},
                          {"activation_scheme", "dynamic"},
                          {"modules_to_not_convert", {"lm_head"}},
                          {"weight_block_size", {128, 128}}}),
-            (WeightQuantization{ScaleGranularity::kBlock, "weight_scale_inv", false}));
+            (WeightQuantization{ScaleGranularity::kBlock, "weight_scale_inv", false, true}));
   EXPECT_EQ(WeightsWith({{"quant_method", "fp8"}, {"activation_scheme", "static"}}),
-            (WeightQuantization{ScaleGranularity::kTensor, "weight_scale", true}));
+            (WeightQuantization{ScaleGranularity::kTensor, "weight_scale", true, true}));
+  Json weights_alone = CompressedWeights("channel", true);
+  weights_alone["config_groups"]["group_0"]["input_activations"] = nullptr;
+  EXPECT_EQ(WeightsWith(weights_alone),
+            (WeightQuantization{ScaleGranularity::kChannel, "weight_scale", false, false}));
 }
 
 TEST(HfConfig, RefusesWeightsThatNothingReadsByField) {

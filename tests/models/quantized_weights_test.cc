@@ -146,6 +146,53 @@ TEST_F(QuantizedWeightsTest, LieWhereThePlanSays) {
   }
 }
 
+// Two neighbours as one element of 16 bits; scales as ever.
+TEST_F(QuantizedWeightsTest, OfRoundedActivationsLieInTilesOf128Inputs) {
+  std::vector<uint8_t> codes = Codes(kRows[0] * kColumns, 3);
+  const std::vector<uint8_t> more = Codes(kRows[1] * kColumns, 90);
+  codes.insert(codes.end(), more.begin(), more.end());
+  const WeightQuantization quantization{.granularity = ScaleGranularity::kChannel,
+                                        .means_rounding = true,
+                                        .rounds_activations = true};
+  for (const auto layout : {kernels::WeightLayout::kRowMajor, kernels::WeightLayout::kPacked}) {
+    SCOPED_TRACE(kernels::NameOf(layout));
+    WeightPlan plan = Plan(quantization, layout);
+    kernels::LinearWeights layer, behind;
+    plan.Linear(&layer, {{"a", kRows[0]}, {"b", kRows[1]}}, kColumns, false);
+    plan.PlainLinear(&behind, {{"c", 16}}, 64);
+    std::vector<FileTensor> tensors = Tensors(quantization);
+    tensors.push_back({"c.weight", "BF16", {16, 64}, BytesOf(std::vector<uint16_t>(1024, 0x3f80))});
+    const auto weights = Load(plan, tensors);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    EXPECT_EQ(layer.format, kernels::WeightFormat::kE4m3Rounded);
+    EXPECT_EQ(layer.group_size, kernels::kScaleInputs);
+    const bool packed = layout == kernels::WeightLayout::kPacked;
+    const auto wanted = packed ? testing::PackedRounded(codes, kAll, kColumns, 0) : codes;
+    EXPECT_EQ(Read<uint8_t>(layer.data, wanted.size()), wanted);
+    std::vector<float> scales;
+    for (size_t row = 0; row < kAll; ++row)
+      scales.insert(scales.end(), kGroups, static_cast<float>(row) + 1);
+    const auto wanted_scales =
+        packed ? testing::PackedFp8Scales<float>(scales, kAll, kGroups, 0) : scales;
+    EXPECT_EQ(Read<float>(layer.scales, wanted_scales.size()), wanted_scales);
+    EXPECT_EQ(Read<uint16_t>(behind.data, 1024), std::vector<uint16_t>(1024, 0x3f80));
+  }
+}
+
+// Pairs lie in 16 bytes of a token, which are 16 inputs; experts are not of this format.
+TEST_F(QuantizedWeightsTest, OfRoundedActivationsHavePairsOfWholeSixteensAndPlainExperts) {
+  WeightPlan plan = Plan({.means_rounding = true, .rounds_activations = true},
+                         kernels::WeightLayout::kPackedPairs);
+  kernels::LinearWeights sixteens, eights;
+  plan.PairedLinear(&sixteens, {{"a", 16}, {"b", 16}}, 48, false);
+  plan.PairedLinear(&eights, {{"c", 16}, {"d", 16}}, 40, false);
+  EXPECT_EQ(sixteens.layout, kernels::WeightLayout::kPackedPairs);
+  EXPECT_EQ(eights.layout, kernels::WeightLayout::kPacked);
+  kernels::ExpertWeights experts;
+  plan.Experts(&experts, {{{"e", 16}, {"f", 16}}}, 48, true);
+  EXPECT_EQ(experts.first.format, kernels::WeightFormat::kE4m3);
+}
+
 TEST_F(QuantizedWeightsTest, OfPairsLieInTurns) {
   const WeightQuantization quantization{.granularity = ScaleGranularity::kChannel};
   WeightPlan plan = Plan(quantization, kernels::WeightLayout::kPackedPairs);

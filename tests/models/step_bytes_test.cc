@@ -125,6 +125,18 @@ TEST(StepBytes, OfInputsInAnotherOrderAreReadAndWrittenOnceMore) {
   EXPECT_EQ(reordered.activations, plain.activations + 3 * inputs * 2 * 2);
 }
 
+// Norms write and layers read half of what is behind them; what is behind others is read, half of
+// it written, and half read less.
+TEST(StepBytes, OfRoundedActivationsAreHalfBehindNorms) {
+  ASSERT_OK_AND_ASSIGN(ModelSpec spec, PresetSpec("llama-3.1-8b-fp8"));
+  const StepBytes plain = Bytes(spec, kBf16, 3, 5);
+  spec.weight_quantization->rounds_activations = true;
+  const StepBytes rounded = Bytes(spec, kBf16, 3, 5);
+  EXPECT_EQ(rounded.weights, plain.weights);
+  const uint64_t more = 32 * (4096 + 14336), less = uint64_t{32} * 2 * 4096;
+  EXPECT_EQ(rounded.activations, plain.activations + 3 * (more - less) * 2);
+}
+
 int64_t ExpertElements(const ModelSpec& spec) {
   int64_t elements = 0;
   for (int64_t layer = 0; layer < spec.num_layers; ++layer)

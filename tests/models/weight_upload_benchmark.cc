@@ -58,7 +58,8 @@ void UploadMatrix(benchmark::State& state, WeightLayout layout, runtime::DType f
                                .layout = layout,
                                .parts = {{.dtype = from, .source = source}},
                                .destination = target.data(),
-                               .dtype = to};
+                               .dtype = to,
+                               .format = kernels::WeightFormatOf(to)};
   target.Upload(state, {&upload, 1}, {});
 }
 

@@ -89,7 +89,8 @@ TEST(WeightUpload, EveryByteOfASourceIsReleasedOnceItWasRead) {
                        kernels::WeightLayout::kRowMajor,
                        {},
                        reinterpret_cast<std::byte*>(to + pattern.size()),
-                       runtime::DType::kBf16};
+                       runtime::DType::kBf16,
+                       kernels::WeightFormat::kBf16};
   const auto bytes = std::as_bytes(std::span(matrix));
   rows.parts = {{.dtype = runtime::DType::kBf16, .source = bytes.first(30 * 128)},
                 {.dtype = runtime::DType::kBf16, .source = bytes.subspan(30 * 128)}};
@@ -147,7 +148,8 @@ TEST(WeightUpload, PackedMatricesArriveInTheirPlaces) {
           shapes[i].pairs ? kernels::WeightLayout::kPackedPairs : kernels::WeightLayout::kPacked,
           {},
           buffers[i].as<std::byte>(),
-          runtime::DType::kBf16};
+          runtime::DType::kBf16,
+          kernels::WeightFormat::kBf16};
       auto left = std::as_bytes(std::span(sources[i]));
       for (const size_t rows : shapes[i].rows) {
         const size_t bytes = rows * shapes[i].columns * 2;

@@ -30,6 +30,8 @@ std::vector<std::pair<std::string, models::ModelSpec>> AllSpecs() {
     EXPECT_OK(spec.status());
     if (spec.ok()) specs.emplace_back(entry.path().filename().string(), *spec);
   }
+  specs.emplace_back("rounded", *models::PresetSpec("llama-3.1-8b-fp8"));
+  specs.back().second.weight_quantization->rounds_activations = true;
   return specs;
 }
 
@@ -69,6 +71,7 @@ TEST(ModelSizes, CountTheSameOnBothSides) {
       EXPECT_EQ(sizes.HasExperts(layer), spec.HasExperts(layer));
     ASSERT_EQ(sizes.weight_quantization.has_value(), spec.weight_quantization.has_value());
     if (spec.weight_quantization) {
+      EXPECT_EQ(sizes.weight_quantization->format(), spec.weight_quantization->format());
       EXPECT_EQ(sizes.weight_quantization->scale_inputs(),
                 spec.weight_quantization->scale_inputs());
     }

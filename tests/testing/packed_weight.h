@@ -51,6 +51,16 @@ inline std::vector<uint8_t> PackedFp8(const std::vector<uint8_t>& matrix, size_t
       places[PackedFp8Place(row, column, columns)] = matrix[row * columns + column];
   return PackedFp8Words(places);
 }
+// Of E4M3 bytes of kE4m3Rounded: two neighbours as one element of 16 bits, the first one below.
+inline std::vector<uint8_t> PackedRounded(const std::vector<uint8_t>& matrix, size_t rows,
+                                          size_t columns, uint8_t filler) {
+  const size_t pairs = (columns + 1) / 2;
+  std::vector<uint8_t> packed((rows + 15) / 16 * ((pairs + 63) / 64) * 2048, filler);
+  for (size_t row = 0; row < rows; ++row)
+    for (size_t column = 0; column < columns; ++column)
+      packed[PackedPlace(row, column / 2, pairs) * 2 + column % 2] = matrix[row * columns + column];
+  return packed;
+}
 // Where an element of 4 bits lies, two to a byte.
 inline size_t PackedInt4Place(size_t row, size_t column, size_t columns) {
   const size_t tiles_across = (columns + 63) / 64;

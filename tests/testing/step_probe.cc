@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<StepProbe>> StepProbe::Create(runtime::Device& de
 
 absl::Status StepProbe::Start() {
   REPRISE_ASSIGN_OR_RETURN(spec_, models::ReadHfConfig(options_.directory));
+  if (options_.round_activations) spec_.weight_quantization->rounds_activations = true;
   REPRISE_ASSIGN_OR_RETURN(stream_, device_.CreateStream());
   REPRISE_ASSIGN_OR_RETURN(kernels_, kernels::KernelSet::Load(device_, options_.dtype));
   REPRISE_ASSIGN_OR_RETURN(const auto checkpoint, models::Checkpoint::Open(options_.directory));

@@ -33,6 +33,7 @@ struct StepProbeOptions {
   std::string directory;  // of the model
   runtime::DType dtype = runtime::DType::kF32;
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // of linear layers
+  bool round_activations = false;  // DecodeEngineOptions::round_activations
   uint32_t block_size = 16;
   uint32_t max_rows = 8;
   uint32_t max_step_tokens = 256;

@@ -141,6 +141,16 @@ TEST(OpBytes, OfGathersAreTheInputsOfLinearLayersAndTheirOrder) {
               Optional(FieldsAre(2 * 18 * (3 * 2 + 4), 2 * 18 * 3 * 2)));
 }
 
+// Behind norms there is nothing to round: of every layer 4 of heads and 6 of the MLP are left.
+TEST(OpBytes, OfRoundingAreInputsAndWhatTheyAreInEightBits) {
+  EXPECT_THAT(BytesOfOne(TinySpec(), {"round_rows", 4}),
+              Optional(FieldsAre(3 * 2 * 10 * 2, 3 * (2 * 10 + 4 * 4))));
+  EXPECT_THAT(BytesOfOne(TinySpec(), {"rms_norm_rounded", 4}),
+              Optional(FieldsAre((3 * 4 * 1.75 + 4) * 8, 3 * 4 * (8 + 4 + 4))));
+  // Which layers round is not told.
+  EXPECT_EQ(BytesOfOne(TinySpec(), {"round_rows", 8}), std::nullopt);
+}
+
 // Where linear layers do norms, the last one is left, or some of the layers' are.
 TEST(OpBytes, OfNormsAreThoseThatAreKernels) {
   EXPECT_THAT(BytesOfOne(TinySpec(), {"rms_norm", 1}), Optional(FieldsAre((3 * 2 + 1) * 8, 3 * 8)));

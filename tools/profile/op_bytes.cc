@@ -10,6 +10,7 @@
 #include "kernels/mamba/instances.h"
 #include "kernels/rms_norm/instances.h"
 #include "kernels/rope_append/instances.h"
+#include "kernels/round_rows/instances.h"
 #include "kernels/sample/instances.h"
 #include "kernels/silu_mul/instances.h"
 #include "kernels/softcap/instances.h"
@@ -50,11 +51,13 @@ std::optional<OpBytes> OfEmbedding(const OpCounts& c) {
   return OpBytes{.read = c.tokens * c.hidden(), .written = c.tokens * (c.hidden() + rope)};
 }
 
-// Those before layers read the residual, and the branch that they add to it where one is left, and
-// write the residual and its norm. The last one is of the rows whose logits are wanted, and keeps
-// no residual. Where linear layers do the norms beside them, which ones is not told: what is left
-// counts as the mean of all.
-std::optional<OpBytes> OfNorms(const OpCounts& c) {
+// Of the norms before layers, how many there are for a branch that one of them adds; and whether
+// the last norm of all adds one.
+struct NormBranches {
+  double share = 0;
+  bool last = false;
+};
+NormBranches BranchesOf(const OpCounts& c) {
   bool adds = false;
   double norms = 0, branches = 0;
   for (int64_t block = 0; block < c.spec.num_layers; ++block) {
@@ -66,11 +69,26 @@ std::optional<OpBytes> OfNorms(const OpCounts& c) {
       adds = entry.kind != LayerKind::kNorm && entry.kind != LayerKind::kPostNorm;
     }
   }
+  return {.share = norms > 0 ? branches / norms : 0.0, .last = adds};
+}
+
+// Those before layers read the residual, and the branch that they add to it where one is left, and
+// write the residual and its norm. The last one is of the rows whose logits are wanted, and keeps
+// no residual. Where linear layers do the norms beside them, which ones is not told: what is left
+// counts as the mean of all.
+std::optional<OpBytes> OfNorms(const OpCounts& c) {
+  const NormBranches branches = BranchesOf(c);
   const double of_layers = (c.calls - 1) * c.tokens;
-  const double mean_branches = norms > 0 ? branches / norms : 0.0;
-  const double last_read = c.rows * (adds ? 2 : 1);
-  return OpBytes{.read = (of_layers * (1 + mean_branches) + last_read + c.calls) * c.hidden(),
+  const double last_read = c.rows * (branches.last ? 2 : 1);
+  return OpBytes{.read = (of_layers * (1 + branches.share) + last_read + c.calls) * c.hidden(),
                  .written = (of_layers * 2 + c.rows) * c.hidden()};
+}
+
+// The same before layers alone, whose norms are in 8 bits.
+std::optional<OpBytes> OfRoundedNorms(const OpCounts& c) {
+  const double tokens = c.calls * c.tokens;
+  return OpBytes{.read = (tokens * (1 + BranchesOf(c).share) + c.calls) * c.hidden(),
+                 .written = tokens * (c.hidden() + ToDouble(c.spec.hidden_size) + kF32Bytes)};
 }
 
 std::optional<OpBytes> OfNormsBehind(const OpCounts& c) {
@@ -114,6 +132,19 @@ std::optional<OpBytes> OfGathers(const OpCounts& c) {
   }
   const double elements = c.tokens * inputs * c.element;
   return OpBytes{.read = elements + inputs * sizeof(uint32_t), .written = elements};
+}
+
+// Unset where it is not told which layers round: of models with experts, and of those that have not
+// a norm before each half of a block, which leaves the other layers' inputs to round.
+std::optional<OpBytes> OfRounding(const OpCounts& c) {
+  if (c.spec.num_experts != 0 || c.calls != ToDouble(2 * c.spec.num_layers)) return std::nullopt;
+  double inputs = 0;
+  for (int64_t block = 0; block < c.spec.num_layers; ++block) {
+    const int64_t mixed = c.spec.IsMamba(block) ? c.mamba.inner_size() : c.spec.q_size();
+    inputs += ToDouble(mixed + c.spec.intermediate_size);
+  }
+  return OpBytes{.read = c.tokens * inputs * c.element,
+                 .written = c.tokens * (inputs + c.calls * kF32Bytes)};
 }
 
 std::optional<OpBytes> OfSoftcap(const OpCounts& c) {
@@ -172,13 +203,22 @@ struct OpRule {
 };
 
 constexpr OpRule kOpRules[] = {
-    {kernels::kEmbedding.name, OfEmbedding},         {kernels::kRmsNorm.name, OfNorms},
-    {kernels::kRmsNormAdd.name, OfNormsBehind},      {kernels::kRopeAppend.name, OfRopeAppend},
-    {kernels::kRopeAppendNormed.name, OfRopeAppend}, {kernels::kSiluMul.name, OfSiluMul},
-    {kernels::kGatherColumns.name, OfGathers},       {kernels::kSoftcap.name, OfSoftcap},
-    {kernels::kSamplePartial.name, OfSampling},      {kernels::kExpertsRoute.name, OfRouting},
-    {kernels::kExpertsCombine.name, OfCombining},    {kernels::kMambaConv.name, OfMambaConv},
-    {kernels::kMambaScan.name, OfMambaScan},         {kernels::kMambaNorm.name, OfMambaNorm},
+    {kernels::kEmbedding.name, OfEmbedding},
+    {kernels::kRmsNorm.name, OfNorms},
+    {kernels::kRmsNormAdd.name, OfNormsBehind},
+    {kernels::kRopeAppend.name, OfRopeAppend},
+    {kernels::kRopeAppendNormed.name, OfRopeAppend},
+    {kernels::kSiluMul.name, OfSiluMul},
+    {kernels::kGatherColumns.name, OfGathers},
+    {kernels::kSoftcap.name, OfSoftcap},
+    {kernels::kRoundRows.name, OfRounding},
+    {kernels::kRmsNormRounded.name, OfRoundedNorms},
+    {kernels::kSamplePartial.name, OfSampling},
+    {kernels::kExpertsRoute.name, OfRouting},
+    {kernels::kExpertsCombine.name, OfCombining},
+    {kernels::kMambaConv.name, OfMambaConv},
+    {kernels::kMambaScan.name, OfMambaScan},
+    {kernels::kMambaNorm.name, OfMambaNorm},
     {kernels::kStepKernel.name, OfStepKernel},
 };
 

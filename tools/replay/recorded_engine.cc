@@ -3,16 +3,21 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/weight_format.h"
 #include "runtime/status_macros.h"
 #include "service/record/record_format.h"
 
 namespace reprise::tools {
 namespace {
+
+// Model.weight_dtype of a server that rounds activations.
+constexpr std::string_view kRounded = kernels::NameOf(kernels::WeightFormat::kE4m3Rounded);
 
 absl::Status Mismatch(const std::string& what, const std::string& got, const std::string& allowed) {
   return absl::FailedPreconditionError(
@@ -44,6 +49,7 @@ absl::Status ApplyTypes(const v1::DescribeResponse& server, engine::DecodeEngine
                            ParseDType(server.model().dtype()));
   REPRISE_ASSIGN_OR_RETURN(options->kv_dtype, ParseKvDType(server.model().kv_dtype()));
   REPRISE_ASSIGN_OR_RETURN(options->linear, ParseLinear(server.linear_policy()));
+  options->round_activations = server.model().weight_dtype() == kRounded;
   if (dtype) options->dtype = *dtype;
   options->dtype_from_checkpoint = !dtype.has_value();
   return absl::OkStatus();
@@ -102,6 +108,9 @@ absl::Status CheckNames(const v1::DescribeResponse& recorded, const v1::Describe
   if (other.dtype() != model.dtype()) return Mismatch("dtype", other.dtype(), model.dtype());
   if (other.kv_dtype() != model.kv_dtype())
     return Mismatch("kv_dtype", other.kv_dtype(), model.kv_dtype());
+  if (other.weight_dtype() != model.weight_dtype() &&
+      (other.weight_dtype() == kRounded || model.weight_dtype() == kRounded))
+    return Mismatch("weight_dtype", other.weight_dtype(), model.weight_dtype());
   if (got.linear_policy() != recorded.linear_policy())
     return Mismatch("linear_policy", got.linear_policy(), recorded.linear_policy());
   const auto& stops = model.eos_token_ids();

@@ -4,6 +4,7 @@
 #ifndef REPRISE_KERNELS_DEVICE_CUDA_MATRIX_GROUP_H_
 #define REPRISE_KERNELS_DEVICE_CUDA_MATRIX_GROUP_H_
 
+#include "kernels/device/fp8.h"
 #include "kernels/device/matrix.h"
 #include "runtime/tile_map.h"
 
@@ -56,6 +57,34 @@ namespace reprise::kernels::on_cuda {
       "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " " REPRISE_GROUP_R64 \
       "%64, %65, add, 1, 1, 0, 0; }"                                                     \
       : REPRISE_GROUP_D64                                                                \
+      : "l"(of_a), "l"(of_b), "r"(static_cast<uint32_t>(add)))
+#define REPRISE_GROUP_E4M3_ROWS_16                                             \
+  asm volatile(                                                                \
+      "{ .reg .pred add; setp.ne.b32 add, %10, 0; "                            \
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 " REPRISE_GROUP_R8 \
+      "%8, %9, add, 1, 1; }"                                                   \
+      : REPRISE_GROUP_D8(0)                                                    \
+      : "l"(of_a), "l"(of_b), "r"(static_cast<uint32_t>(add)))
+#define REPRISE_GROUP_E4M3_ROWS_32                                              \
+  asm volatile(                                                                 \
+      "{ .reg .pred add; setp.ne.b32 add, %18, 0; "                             \
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 " REPRISE_GROUP_R16 \
+      "%16, %17, add, 1, 1; }"                                                  \
+      : REPRISE_GROUP_D16                                                       \
+      : "l"(of_a), "l"(of_b), "r"(static_cast<uint32_t>(add)))
+#define REPRISE_GROUP_E4M3_ROWS_64                                              \
+  asm volatile(                                                                 \
+      "{ .reg .pred add; setp.ne.b32 add, %34, 0; "                             \
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 " REPRISE_GROUP_R32 \
+      "%32, %33, add, 1, 1; }"                                                  \
+      : REPRISE_GROUP_D32                                                       \
+      : "l"(of_a), "l"(of_b), "r"(static_cast<uint32_t>(add)))
+#define REPRISE_GROUP_E4M3_ROWS_128                                              \
+  asm volatile(                                                                  \
+      "{ .reg .pred add; setp.ne.b32 add, %66, 0; "                              \
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 " REPRISE_GROUP_R64 \
+      "%64, %65, add, 1, 1; }"                                                   \
+      : REPRISE_GROUP_D64                                                        \
       : "l"(of_a), "l"(of_b), "r"(static_cast<uint32_t>(add)))
 #define REPRISE_GROUP_OWN_ROWS_16(type)                                                \
   asm volatile(                                                                        \
@@ -231,7 +260,17 @@ class GroupProducts {
                                bool add) const {
     static_assert(kFragments == 1 || kFragments == 2 || kFragments == 4 || kFragments == 8);
     const uint64_t of_a = Step(Panels(a, 16), k), of_b = Step(Panels(b, 16), k);
-    if constexpr (kFragments == 8) {
+    if constexpr (std::is_same_v<T, E4m3>) {
+      if constexpr (kFragments == 8) {
+        REPRISE_GROUP_E4M3_ROWS_128;
+      } else if constexpr (kFragments == 4) {
+        REPRISE_GROUP_E4M3_ROWS_64;
+      } else if constexpr (kFragments == 2) {
+        REPRISE_GROUP_E4M3_ROWS_32;
+      } else {
+        REPRISE_GROUP_E4M3_ROWS_16;
+      }
+    } else if constexpr (kFragments == 8) {
       REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_128)
     } else if constexpr (kFragments == 4) {
       REPRISE_GROUP_OF(T, REPRISE_GROUP_ROWS_64)
@@ -276,7 +315,7 @@ class GroupProducts {
     return kSwizzle128 | kEightRows | static_cast<uint64_t>(panel_bytes / 16) << 16 |
            (address & 0x3ffffu) >> 4;
   }
-  // The same, 16 k elements along the rows, of which a step costs less than a descriptor.
+  // The same, 32 k bytes along the rows, of which a step costs less than a descriptor.
   REPRISE_FN static uint64_t Step(uint64_t panel, int k) {
     return panel + static_cast<uint64_t>(2 * k);
   }
@@ -287,6 +326,10 @@ class GroupProducts {
 #undef REPRISE_GROUP_ROWS_32
 #undef REPRISE_GROUP_ROWS_64
 #undef REPRISE_GROUP_ROWS_128
+#undef REPRISE_GROUP_E4M3_ROWS_16
+#undef REPRISE_GROUP_E4M3_ROWS_32
+#undef REPRISE_GROUP_E4M3_ROWS_64
+#undef REPRISE_GROUP_E4M3_ROWS_128
 #undef REPRISE_GROUP_OWN_ROWS_16
 #undef REPRISE_GROUP_OWN_ROWS_32
 #undef REPRISE_GROUP_OWN_ROWS_64

@@ -62,6 +62,12 @@ class Block {
     for (int i = ThreadX(); i < n; i += BlockThreads()) v = REPRISE_DEVICE_NS::Max(v, f(i));
     return Reduce(v, -Infinity(), [](float a, float b) { return REPRISE_DEVICE_NS::Max(a, b); });
   }
+  template <int kPerThread, typename F>
+  REPRISE_FN float Max(int n, F f) const {
+    float v = -Infinity();
+    For<kPerThread>(n, [&](LocalIndex at) { v = REPRISE_DEVICE_NS::Max(v, f(at)); });
+    return Reduce(v, -Infinity(), [](float a, float b) { return REPRISE_DEVICE_NS::Max(a, b); });
+  }
   template <typename F>
   REPRISE_FN ValueIndex ArgMax(int n, F f) const {
     ValueIndex v{-Infinity(), 0xffffffffu};

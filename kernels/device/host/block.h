@@ -67,6 +67,10 @@ class Block {
     for (int i = 0; i < n; ++i) v = std::fmax(v, f(i));
     return v;
   }
+  template <int kPerThread, typename F>
+  float Max(int n, F f) const {
+    return Max(n, [&](int i) { return f(LocalIndex{i, i}); });
+  }
   template <typename F>
   ValueIndex ArgMax(int n, F f) const {
     ValueIndex v{-Infinity(), 0xffffffffu};

@@ -7,6 +7,7 @@
 #ifndef REPRISE_TESTS_EMULATOR_DEVICE_MATRIX_GROUP_H_
 #define REPRISE_TESTS_EMULATOR_DEVICE_MATRIX_GROUP_H_
 
+#include "kernels/device/fp8.h"
 #include "kernels/device/matrix.h"
 #include "runtime/tile_map.h"
 #include "tests/emulator/kernel_interface.h"
@@ -107,7 +108,9 @@ class GroupProducts {
     product.group = num_groups_;
     product.d = d[0].v;
     product.b = b;
-    product.operands.bf16 = kIsBf16<T>;
+    product.operands.element = std::is_same_v<T, E4m3> ? emulator::GroupElement::kE4m3
+                               : kIsBf16<T>            ? emulator::GroupElement::kBf16
+                                                       : emulator::GroupElement::kF16;
     product.operands.columns = kFragments * 16;
     return product;
   }

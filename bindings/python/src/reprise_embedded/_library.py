@@ -212,6 +212,7 @@ class EngineOptions(ctypes.Structure):
         ("decode", c_char_p),
         ("swap_bytes", c_uint64),
         ("max_draft_tokens", c_uint64),
+        ("round_activations", c_uint64),
     ]
 
 
