@@ -41,8 +41,9 @@ FAMILIES = [
     ("kernels/sample/*.h", ("sample",), "*Sample*"),
     ("kernels/step/*.h", ("step", "plan"), "*StepTest*"),
     ("kernels/rms_norm/*.h", ("rms_norm",), "*RmsNormTest*"),
+    ("kernels/round_rows/*.h", ("round_rows", "rms_norm"), "*RoundRowsTest*:*RmsNormTest*"),
     ("kernels/rope_append/*.h", ("rope_append",), "*RopeAppendTest*"),
-    ("kernels/device/gpu/block.h", ("plan", "rms_norm", "sample", "step"), "*"),
+    ("kernels/device/gpu/block.h", ("plan", "rms_norm", "round_rows", "sample", "step"), "*"),
     ("kernels/device/last_arriver.h", ("attention", "linear"),
      "*AttentionTest*_bf16:*LinearTest*_bf16"),
 ]

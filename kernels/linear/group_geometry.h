@@ -19,7 +19,7 @@ inline constexpr int kLinearGroupThreads = (kLinearGroupWarps + 4) * 32;
 // Registers of their threads: those who multiply hold the sum of a part and that of all.
 inline constexpr int kLinearGroupMultiplyRegisters = 216;
 inline constexpr int kLinearGroupLoadRegisters = 72;
-// Of kE4m3Rounded the sums of two chunks, and that of all.
+// Of kE4m3Rounded the sums of two chunks, and that of all: with fewer registers some are spilled.
 inline constexpr int kLinearGroupRoundedMultiplyRegisters = 232;
 inline constexpr int kLinearGroupRoundedLoadRegisters = 40;
 
@@ -268,7 +268,7 @@ constexpr bool LinearGroupCopiesWholeStages(int tokens, int copied_rows, int64_t
 
 // What the copies of a launch see: the rows of x that it may have, or these as [chunks, rows], and
 // the packed weight as tiles of rows of 128 bytes, 16 of them, 8 or 4: [chunks, tiles of outputs].
-// Of weights of 4 bits the scales of a stage: [tiles of outputs, scales, 16 outputs].
+// Where they come with a stage its scales: [tiles of outputs, scales, 16 outputs].
 constexpr runtime::TiledMatrix LinearGroupTokens(const LinearGroupArgs& args, uint32_t max_rows) {
   const auto rows = static_cast<int32_t>(max_rows);
   const int64_t row_bytes = int64_t{args.linear.in_features} * 2;

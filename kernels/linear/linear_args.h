@@ -18,7 +18,7 @@ enum class KernelAhead : uint8_t {
 };
 
 struct LinearArgs {
-  const void* x = nullptr;             // [rows, in_features] T, but see row_scales
+  const void* x = nullptr;             // [rows, in_features] T, or with row_scales E4M3
   void* out = nullptr;                 // [rows, out_features] T, or f32 with out_is_f32
   const uint32_t* num_rows = nullptr;  // live count
   float* partials = nullptr;           // [LinearPartialFloats]
@@ -45,7 +45,7 @@ struct LinearArgs {
 
   // Set by Linear, of its LinearWeights.
   const void* weight = nullptr;   // [out_features, in_features], row-major or packed
-  const float* scales = nullptr;  // of kE4m3, PackedLayout; of kInt4 ScaleWord's
+  const float* scales = nullptr;  // of E4M3, PackedLayout; of kInt4 ScaleWord's
   const void* bias = nullptr;     // [out_features] T, or nullptr
   int32_t in_features = 0;
   int32_t out_features = 0;
@@ -55,13 +55,14 @@ struct LinearArgs {
   int32_t scale_inputs = 0;  // of a scale
   float norm_share = 0.0f;   // 1 / in_features
 
-  // With kE4m3Rounded alone: x is [rows, in_features] of E4M3, worth so much: [rows]
+  // Not set by Linear. With kE4m3Rounded, and with it alone: what x is worth, [rows]
   // (round_rows.h).
   const float* row_scales = nullptr;
 };
 
 // Of linear_group, set by Linear. Tiles are copied: of tokens so many rows of x by 64 inputs, or
-// what a stage has, of weights, and of the scales of kInt4, what a stage has (group_geometry.h).
+// what a stage has, of weights, and of scales that come with a stage, what a stage has
+// (group_geometry.h). Of kE4m3Rounded inputs are counted in pairs, here and in `linear`.
 struct LinearGroupArgs {
   LinearArgs linear = {};
   int32_t span = 0;          // tiles of 16 outputs that a block takes at a time

@@ -35,7 +35,7 @@ class GroupLinear : GroupStages<T, W, kTokens, kChunks> {
     if (Warp() < kLinearGroupWarps) {
       TakeRegisters<kRounded ? kLinearGroupRoundedMultiplyRegisters
                              : kLinearGroupMultiplyRegisters>();
-      BeginInOrder();
+      BeginInOrder();  // the kernel ahead may have written what rows are worth
       if (Panel() < panels_) MultiplySpans();
       return;
     }
@@ -176,7 +176,6 @@ class GroupLinear : GroupStages<T, W, kTokens, kChunks> {
     const auto row = [&](int j) {
       return first_row_ + j / kColumns * 16 + MatrixColumn(j % kColumns);
     };
-    if constexpr (kRounded) WaitForPrevious();  // which wrote the rows' scales, and has ended
     StoreLinearTile<T, kFragments * kColumns, true>(
         a_, static_cast<int64_t>(tile) * kPackedTileOutputs, rows_,
         [&](int h, int j) {

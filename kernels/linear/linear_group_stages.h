@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stages of linear's kernels on products of warpgroups, thread style: shared memory that one
-// thread fills, as far ahead as there is room, by copies of whole tiles: weights in one, with the
-// scales of 4-bit elements in another, the first of them before the kernel ahead of this one has
-// ended, and tokens in one, or two for a chunk. Where the first weights are paced, a second thread
-// asks for them, for one stage after the other until the kernel ahead has ended.
+// thread fills, as far ahead as there is room, by copies of whole tiles: weights in one, with
+// scales where a stage brings them in another, the first of them before the kernel ahead of this
+// one has ended, and tokens in one, or two for a chunk. Where the first weights are paced, a second
+// thread asks for them, for one stage after the other until the kernel ahead has ended.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_GROUP_STAGES_H_
 #define REPRISE_KERNELS_LINEAR_LINEAR_GROUP_STAGES_H_
 

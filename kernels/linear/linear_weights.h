@@ -34,7 +34,7 @@ struct LinearWeights {
   int64_t out_features = 0;    // of this shard
   int64_t in_features = 0;     // of this shard
   // Of formats that have them; nullptr and 0 elsewhere. There is a scale for `group_size`
-  // neighbouring columns of an output, of kE4m3 kScaleInputs, of kInt4 32, 64 or 128, which has the
+  // neighbouring columns of an output, of E4M3 kScaleInputs, of kInt4 32, 64 or 128, which has the
   // zero point in it (ScaleWord). Where the scales lie says PackedLayout.
   const float* scales = nullptr;
   int32_t group_size = 0;

@@ -11,11 +11,12 @@
 
 namespace reprise::kernels {
 
-// scales[r] = max_i |x[r, i]| / 448, but 2^-100 at least; out[r, i] = x[r, i] / scales[r], rounded
-// to the nearest E4M3, ties to even. NaN stays NaN; beside an infinity, which becomes NaN, all else
-// is 0. 16-byte aligned, 64-bit offsets. Grid: max_rows. Errors: InvalidArgument on shapes.
-// Source of the rule, one scale for each token: Kuzmin et al. 2022, "FP8 Quantization: The Power of
-// the Exponent"; compressed-tensors calls it the dynamic strategy 'token'.
+// scales[r] = max_i |x[r, i]| * (1 / 448), but 2^-100 at least. out[r, i] = x[r, i] * (1 /
+// scales[r]) in f32, rounded to the nearest E4M3, ties to even, 448 at most. NaN stays NaN; beside
+// an infinity, which becomes NaN, all else is 0. 16-byte aligned, 64-bit offsets. Grid: max_rows.
+// Errors: InvalidArgument on shapes. Source of the rule, one scale for each token: Kuzmin et al.
+// 2022, "FP8 Quantization: The Power of the Exponent"; compressed-tensors calls it the dynamic
+// strategy 'token'.
 absl::Status RoundRows(runtime::Stream& stream, const KernelSet& kernels, const RoundRowsArgs& args,
                        uint32_t max_rows);
 

@@ -51,7 +51,7 @@ absl::Status EnqueueLinear(const LayerContext& context, const LinearScratch& scr
 
 // Elements of activations that making a row's input ready for such weights moves, read and written:
 // in another order, or rounded to E4M3. What is written then, and read by the layer in place of the
-// input, is half of it.
+// input, counts as half of it, as it is of elements of 16 bits.
 inline uint64_t PreparedElements(const kernels::LinearWeights& weights) {
   const auto inputs = static_cast<uint64_t>(weights.in_features);
   if (weights.format == kernels::WeightFormat::kE4m3Rounded) return inputs;

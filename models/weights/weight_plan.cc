@@ -13,6 +13,13 @@ namespace {
 
 constexpr int64_t kMaxParameters = int64_t{1} << 56;  // bytes and aligned offsets stay inside int64
 
+// Whether two halves of `rows` outputs may lie in pairs. rounded: of kE4m3Rounded, of which 16
+// bytes are twice as many inputs.
+bool PairsFit(int64_t rows, int64_t in_features, bool rounded) {
+  const int64_t chunk = (rounded ? 2 : 1) * kernels::kPackedChunk;
+  return rows % kernels::kPairRun == 0 && in_features % chunk == 0;
+}
+
 size_t Align(size_t offset) { return (offset + kWeightAlignment - 1) & ~(kWeightAlignment - 1); }
 
 }  // namespace
@@ -96,9 +103,8 @@ void WeightPlan::PairedLinear(kernels::LinearWeights* out, const std::vector<Par
 kernels::WeightLayout WeightPlan::LayoutOfPairs(int64_t rows, int64_t in_features) const {
   const bool rounded =
       quantization_.has_value() && quantization_->format() == kernels::WeightFormat::kE4m3Rounded;
-  const int64_t chunk = (rounded ? 2 : 1) * kernels::kPackedChunk;
-  const bool fit = rows % kernels::kPairRun == 0 && in_features % chunk == 0;
-  return pairs_ && fit ? kernels::WeightLayout::kPackedPairs : layout_;
+  return pairs_ && PairsFit(rows, in_features, rounded) ? kernels::WeightLayout::kPackedPairs
+                                                        : layout_;
 }
 
 void WeightPlan::Experts(kernels::ExpertWeights* out, const std::vector<std::vector<Part>>& experts,
@@ -153,7 +159,9 @@ void WeightPlan::StackedExperts(kernels::ExpertWeights* out, const Part& part, i
 
 void WeightPlan::AddExpert(kernels::ExpertWeights* out, int64_t rows, int64_t in_features,
                            bool paired, kernels::WeightFormat format) {
-  const kernels::WeightLayout layout = paired ? LayoutOfPairs(rows / 2, in_features) : layout_;
+  // Whatever linear layers do: experts are never rounded.
+  const bool fit = paired && pairs_ && PairsFit(rows / 2, in_features, /*rounded=*/false);
+  const kernels::WeightLayout layout = fit ? kernels::WeightLayout::kPackedPairs : layout_;
   const size_t offset = AddRegion(WeightKind::kMatrix, rows, in_features, layout, format);
   regions_.back().matrix = {.out_features = rows, .in_features = in_features};
   if (out->num_experts == 0) {

@@ -63,7 +63,7 @@ struct WeightSlot {
   std::string scale_name = {};
 };
 
-// The scales of a region of kE4m3 or kInt4, 32 bits each, behind all regions: for each output and
+// The scales of a region of E4M3 or kInt4, 32 bits each, behind all regions: for each output and
 // some of its inputs, as kernels::PackedLayout says.
 struct WeightScales {
   struct Part {

@@ -65,7 +65,8 @@ struct UploadOptions {
 // Returns when every byte is on the device, or after the first error, when nothing is in flight any
 // more. `progress(done_bytes, total_bytes)`, in converted bytes, is called on this thread; the last
 // call of a run without errors has done == total. Errors: the device's; a NaN among packed elements
-// of kE4m3, which cannot hold it (kernels/packed_layout.h).
+// of E4M3: those of kE4m3 cannot hold it (kernels/packed_layout.h), and what is refused does not
+// depend on whether activations are rounded.
 absl::Status UploadWeights(runtime::Device& device, std::span<const WeightUpload> uploads,
                            std::span<const MatrixUpload> matrices, std::span<const Int4Upload> int4,
                            const std::function<void(size_t, size_t)>& progress,

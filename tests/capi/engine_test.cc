@@ -35,6 +35,7 @@ TEST(CApiEngineOptions, StartFromTheEnginesOwnDefaults) {
   EXPECT_EQ(options.adjust_logits, defaults.adjust_logits ? 1u : 0u);
   EXPECT_EQ(options.batch_invariant, defaults.batch_invariant ? 1u : 0u);
   EXPECT_EQ(options.watchdog_timeout_ms, defaults.watchdog_timeout_ms);
+  EXPECT_EQ(options.round_activations, defaults.round_activations ? 1u : 0u);
   EXPECT_EQ(options.num_decode_buckets, 0u);
   EXPECT_EQ(options.progress, nullptr);
 }
@@ -56,6 +57,13 @@ TEST(CApiEngineOptions, AreRefusedByName) {
   options.linear = "fast";
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
                  "allowed: auto, tuned, row-major, packed, portable");
+  options = TinyOptions(kModel);
+  options.round_activations = 2;
+  EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
+                 "round_activations is 2; allowed: 0, 1");
+  options.round_activations = 1;
+  EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
+                 "round_activations is true with a model that does not mean it");
   options = TinyOptions(kModel);
   options.adjust_logits = 2;
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,

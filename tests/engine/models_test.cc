@@ -46,6 +46,7 @@ struct Architecture {
   bool mxfp4_experts = false;
   int64_t num_experts = 6;
   bool reordered_inputs = false;
+  bool round_activations = false;
 };
 const Architecture kArchitectures[] = {
     {"mistral", kWindow},
@@ -70,7 +71,17 @@ const Architecture kArchitectures[] = {
     {"mixtral", 0, {}, false, true},
     {"gpt_oss", kWindow, {true, false}},
     {"granitemoehybrid", 0},
-    {.name = "granitemoehybrid", .sliding_window = 0, .num_experts = 0}};
+    {.name = "granitemoehybrid", .sliding_window = 0, .num_experts = 0},
+
+    // Norms behind layers, and no others; experts, which read norms as they are; Mamba.
+    {.name = "gemma2", .sliding_window = 0, .fp8_weights = true, .round_activations = true},
+    {.name = "olmo2", .sliding_window = 0, .fp8_weights = true, .round_activations = true},
+    {.name = "qwen3_moe", .sliding_window = 0, .fp8_weights = true, .round_activations = true},
+    {.name = "granitemoehybrid",
+     .sliding_window = 0,
+     .fp8_weights = true,
+     .num_experts = 0,
+     .round_activations = true}};
 
 class ModelsTest : public testing::EngineTest {
  protected:
@@ -86,6 +97,12 @@ class ModelsTest : public testing::EngineTest {
       options.model.hidden_size = 64;
       options.model.num_heads = 8;
       options.model.intermediate_size = 96;
+    }
+    if (architecture.round_activations) {
+      options.engine.round_activations = true;
+      const bool kernels = GetParam().device == runtime::DeviceKind::kCuda &&
+                           GetParam().dtype != runtime::DType::kF32;
+      options.engine.linear = kernels ? LinearPolicy::kPacked : LinearPolicy::kPortable;
     }
     options.model.mxfp4_experts = architecture.mxfp4_experts;
     options.model.num_experts = architecture.num_experts;

@@ -276,6 +276,8 @@ TEST(HfConfig, ReadsHowWeightsAreQuantised) {
   weights_alone["config_groups"]["group_0"]["input_activations"] = nullptr;
   EXPECT_EQ(WeightsWith(weights_alone),
             (WeightQuantization{ScaleGranularity::kChannel, "weight_scale", false, false}));
+  // Nothing said is dynamic.
+  EXPECT_TRUE(WeightsWith({{"quant_method", "fp8"}})->means_rounding);
 }
 
 TEST(HfConfig, RefusesWeightsThatNothingReadsByField) {

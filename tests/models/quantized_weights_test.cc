@@ -189,8 +189,9 @@ TEST_F(QuantizedWeightsTest, OfRoundedActivationsHavePairsOfWholeSixteensAndPlai
   EXPECT_EQ(sixteens.layout, kernels::WeightLayout::kPackedPairs);
   EXPECT_EQ(eights.layout, kernels::WeightLayout::kPacked);
   kernels::ExpertWeights experts;
-  plan.Experts(&experts, {{{"e", 16}, {"f", 16}}}, 48, true);
+  plan.Experts(&experts, {{{"e", 16}, {"f", 16}}}, 40, true);
   EXPECT_EQ(experts.first.format, kernels::WeightFormat::kE4m3);
+  EXPECT_EQ(experts.first.layout, kernels::WeightLayout::kPackedPairs);
 }
 
 TEST_F(QuantizedWeightsTest, OfPairsLieInTurns) {

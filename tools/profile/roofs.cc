@@ -116,8 +116,11 @@ std::optional<double> ShareOfRoof(const OpTime& op, const PointProfile& point,
   const std::optional<double> flops = Flops(op, point, context);
   if (seconds <= 0 || (!bytes && !flops)) return std::nullopt;
   const double moved = bytes ? bytes->total() : 0.0;
-  const double share = std::max(Share(moved / seconds, context.bandwidth.best_read()),
-                                Share(flops.value_or(0.0) / seconds, context.products.best()));
+  // The rate that was measured is of the compute dtype's products: those of 8 bits have another.
+  const bool measured = !op.launch.op.ends_with("_rounded");
+  const double share =
+      std::max(Share(moved / seconds, context.bandwidth.best_read()),
+               measured ? Share(flops.value_or(0.0) / seconds, context.products.best()) : 0.0);
   // 0: beside a rate that was not measured.
   return share > 0 ? std::optional(share) : std::nullopt;
 }

@@ -117,6 +117,8 @@ class Errors(unittest.TestCase):
                 reprise.Engine(device, "/no/such/model")
             with self.assertRaisesRegex(reprise.InvalidArgument, "dtype is \"f8\"; allowed: auto"):
                 tiny(device, dtype="f8")
+            with self.assertRaisesRegex(reprise.InvalidArgument, "a model that does not mean it"):
+                tiny(device, round_activations=True)
             with self.assertRaisesRegex(TypeError, "got rows, allowed: .*max_rows"):
                 tiny(device, rows=3)
             with self.assertRaisesRegex(ValueError, "max_rows: got -1"):

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which engine repeats a recorded session, and which one is refused: whether it rounds activations.
+#include "tools/replay/recorded_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/testing/status_matchers.h"
+
+namespace reprise::tools {
+namespace {
+
+using ::reprise::testing::StatusIs;
+
+v1::DescribeResponse ServerOf(const std::string& weight_dtype) {
+  v1::DescribeResponse server;
+  server.mutable_model()->set_dtype("bf16");
+  server.mutable_model()->set_kv_dtype("bf16");
+  server.mutable_model()->set_weight_dtype(weight_dtype);
+  server.set_linear_policy("packed");
+  server.mutable_pool()->set_block_size(16);
+  return server;
+}
+
+TEST(RecordedEngine, RoundsActivationsWhereTheServerDid) {
+  for (const bool rounds : {false, true}) {
+    v1::RecordHeader header;
+    header.set_preset("llama-3.1-8b-fp8");
+    *header.mutable_server() = ServerOf(rounds ? "fp8_e4m3_rounded" : "fp8_e4m3");
+    EngineFlags flags;
+    flags.engine.round_activations = !rounds;
+    EXPECT_OK(ApplyRecordedSettings(header, 3, &flags));
+    EXPECT_EQ(flags.engine.round_activations, rounds);
+    EXPECT_EQ(flags.engine.linear, engine::LinearPolicy::kPacked);
+  }
+}
+
+TEST(RecordedEngine, IsRefusedWhereOneRoundsActivationsAndTheOtherDoesNot) {
+  const v1::DescribeResponse plain = ServerOf("fp8_e4m3"), rounded = ServerOf("fp8_e4m3_rounded");
+  EXPECT_OK(CheckAnswersAlike(plain, plain));
+  EXPECT_OK(CheckAnswersAlike(rounded, rounded));
+  EXPECT_THAT(CheckAnswersAlike(rounded, plain),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "weight_dtype: got fp8_e4m3, allowed: fp8_e4m3_rounded, as recorded"));
+  EXPECT_THAT(CheckAnswersAlike(plain, rounded),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "weight_dtype: got fp8_e4m3_rounded, allowed: fp8_e4m3, as recorded"));
+  // Recordings from before there was a weight_dtype.
+  EXPECT_OK(CheckAnswersAlike(ServerOf(""), plain));
+}
+
+}  // namespace
+}  // namespace reprise::tools
