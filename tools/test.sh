@@ -118,7 +118,7 @@ run_suites() {
 
 # The suites that take longest under a sanitizer, by going through many numbers with the same
 # code, or by measuring.
-long_suites='kernels\.EveryDevice/(Attention|Linear|LinearFp8|LinearInt4)Test$'
+long_suites='kernels\.EveryDevice/(Attention|Linear|LinearFp8|LinearInt4|LinearRounded)Test$'
 long_suites+='|kernels\.Host/HostNativeAttentionTest$'
 long_suites+='|engine\.EveryDevice/(WindowsInTurn|Invariance)Test$|tools\.All/DriverSeeds$'
 long_suites+='|end_to_end\.(BenchLinear|Bench|Tune|Profile)Program$'
