@@ -248,6 +248,10 @@ class Commands:
                 out += [word, "96"]
             elif word in ("--tree", "--attention-tree"):
                 pass  # of another device
+            elif word == "--points":
+                out += [word, re.sub(r"x\d{3,}", "x64", value)]
+            elif word == "--round-activations":
+                i -= 1  # the model that stands in has weights of 16 bits
             elif word == "--replays":
                 out += [word, "2"]
             elif word == "--chunk":
