@@ -121,6 +121,7 @@ run_suites() {
 long_suites='kernels\.EveryDevice/(Attention|Linear|LinearFp8|LinearInt4|LinearRounded)Test$'
 long_suites+='|kernels\.Host/HostNativeAttentionTest$'
 long_suites+='|engine\.EveryDevice/(WindowsInTurn|Invariance)Test$|tools\.All/DriverSeeds$'
+long_suites+='|engine\.Devices/RoundedActivationsTest$'
 long_suites+='|end_to_end\.(BenchLinear|Bench|Tune|Profile)Program$'
 
 # run_long_suites <preset>. Of these every third case.
