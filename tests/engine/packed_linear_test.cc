@@ -3,14 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/decode_engine.h"
-#include "engine/engine_profiler.h"
+#include "tests/engine/engine_checks.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
@@ -83,31 +81,7 @@ TEST_P(PackedLinearTest, ServesTheSameModel) {
 // which it does not.
 TEST_P(PackedLinearTest, ARowsBitsAreItsOwn) {
   const TestEngine packed = MakeEngine(LinearPolicy::kPacked, false);
-  const std::vector<uint32_t> prompt = RandomPrompt(5, 7);
-  EngineDriver driver(*packed.engine);
-  const std::vector<Token> alone = driver.Generate({.row = 0, .prompt = prompt}, 4);
-  testing::StepDraft draft;
-  for (uint32_t row = 1; row <= 12; ++row) {
-    draft.add.push_back({.row = row, .blocks = driver.AllocateFor(16)});
-    draft.chunks.push_back({.row = row, .tokens = row == 7 ? prompt : RandomPrompt(row, 2)});
-  }
-  std::vector<Token> among;
-  for (int step = 0; step < 4; ++step) {
-    const StepResult result =
-        driver.Step(step == 0 ? draft : testing::StepDraft{.continue_all = true});
-    for (const RowOutcome& row : result.rows)
-      if (row.row == 7) among.push_back(testing::TokenOf(row));
-  }
-  EXPECT_EQ(among, alone);
-}
-
-// The launches of an op in a graph.
-int CountLaunches(DecodeEngine& engine, const std::string& graph, const std::string& op) {
-  const auto nodes = EngineProfiler(engine).ListNodes(graph);
-  EXPECT_OK(nodes);
-  return static_cast<int>(std::count_if(nodes->begin(), nodes->end(), [&](const auto& node) {
-    return node.kind == graphs::GraphNode::Kind::kKernel && node.op == op;
-  }));
+  ExpectARowsBitsAreItsOwn(*packed.engine);
 }
 
 // Two blocks of two norms each, and the last norm, which has rows of its own. Of more than four

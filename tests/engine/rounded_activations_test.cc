@@ -5,16 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/decode_engine.h"
 #include "engine/engine_preview.h"
-#include "engine/engine_profiler.h"
 #include "models/model_source.h"
+#include "tests/engine/engine_checks.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
@@ -82,15 +80,6 @@ class RoundedActivationsTest : public ::testing::TestWithParam<KernelTestParam> 
 INSTANTIATE_TEST_SUITE_P(Devices, RoundedActivationsTest, ::testing::ValuesIn(kDevices),
                          testing::NameOfParam);
 
-// The launches of an op in a graph.
-int CountLaunches(DecodeEngine& engine, const std::string& graph, const std::string& op) {
-  const auto nodes = EngineProfiler(engine).ListNodes(graph);
-  EXPECT_OK(nodes);
-  return static_cast<int>(std::count_if(nodes->begin(), nodes->end(), [&](const auto& node) {
-    return node.kind == graphs::GraphNode::Kind::kKernel && node.op == op;
-  }));
-}
-
 TEST_P(RoundedActivationsTest, EveryLinearLayerOfABlockRoundsAndTheEngineSaysSo) {
   const TestEngine rounded = MakeEngine(Options(true)), plain = MakeEngine(Options(false));
   EXPECT_EQ(rounded.engine->info().weight_format(), kernels::WeightFormat::kE4m3Rounded);
@@ -121,22 +110,7 @@ TEST_P(RoundedActivationsTest, TheFirstTokenIsAsLikelyAsWithoutRounding) {
 // Alone in a bucket of 2, and among others in one of 24 behind a mixed step.
 TEST_P(RoundedActivationsTest, ARowsBitsAreItsOwn) {
   const TestEngine rounded = MakeEngine(Options(true));
-  const std::vector<uint32_t> prompt = RandomPrompt(5, 7);
-  EngineDriver driver(*rounded.engine);
-  const std::vector<Token> alone = driver.Generate({.row = 0, .prompt = prompt}, 4);
-  testing::StepDraft draft;
-  for (uint32_t row = 1; row <= 12; ++row) {
-    draft.add.push_back({.row = row, .blocks = driver.AllocateFor(16)});
-    draft.chunks.push_back({.row = row, .tokens = row == 7 ? prompt : RandomPrompt(row, 2)});
-  }
-  std::vector<Token> among;
-  for (int step = 0; step < 4; ++step) {
-    const StepResult result =
-        driver.Step(step == 0 ? draft : testing::StepDraft{.continue_all = true});
-    for (const RowOutcome& row : result.rows)
-      if (row.row == 7) among.push_back(testing::TokenOf(row));
-  }
-  EXPECT_EQ(among, alone);
+  ExpectARowsBitsAreItsOwn(*rounded.engine);
 }
 
 // What lies where rows are not, or was there before, is NaN; and nothing is replayed.
