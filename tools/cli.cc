@@ -44,9 +44,9 @@ constexpr char kProgramExamples[] =
     "  reprise bench attention --rows 1,8 --contexts 128,1k\n"
     "  reprise tune attention --device cuda --out tree.json --journal tune.jsonl\n"
     "\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 128 + n ended by signal n. `reprise help "
-    "COMMAND` "
-    "or `reprise COMMAND --help` says more.";
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done, and what was measured is beyond a bound "
+    "(`profile --assert`, `compare`), 128 + n ended by signal n. `reprise help COMMAND` or "
+    "`reprise COMMAND --help` says more.";
 
 constexpr std::string_view kSignalPayload = "reprise/signal";
 
@@ -195,7 +195,7 @@ int Run(const Command& command, const Invocation& invocation) {
   const auto signal = status.GetPayload(std::string(kSignalPayload));
   int number = 0;
   if (signal && absl::SimpleAtoi(std::string(*signal), &number)) return ExitCodeOfSignal(number);
-  return kExitFailure;
+  return IsBeyondBoundError(status) ? kExitBeyondBound : kExitFailure;
 }
 
 int ParseAndRun(CLI::App* root, const std::vector<Command>& commands,

@@ -3,8 +3,8 @@
 // have in common. main() does no more than call RunCommandLine (command_line.h).
 //
 // Exit codes: 0 the command did what was asked; 1 it could not (missing file, busy socket, lost
-// server, device fault, a stdout that takes nothing); 2 the command line itself is wrong; 128 + n:
-// signal n stopped it.
+// server, device fault, a stdout that takes nothing); 2 the command line itself is wrong; 3 it did,
+// and what it measured is beyond a bound that it was given; 128 + n: signal n stopped it.
 #ifndef REPRISE_TOOLS_CLI_H_
 #define REPRISE_TOOLS_CLI_H_
 
@@ -20,7 +20,7 @@
 
 namespace reprise::tools {
 
-enum ExitCode : int { kExitOk = 0, kExitFailure = 1, kExitUsage = 2 };
+enum ExitCode : int { kExitOk = 0, kExitFailure = 1, kExitUsage = 2, kExitBeyondBound = 3 };
 
 // Options that are each right but wrong together. Reported like any other usage error.
 inline absl::Status UsageError(const std::string& message) {
@@ -30,6 +30,17 @@ inline absl::Status UsageError(const std::string& message) {
 }
 inline bool IsUsageError(const absl::Status& status) {
   return status.GetPayload("reprise/usage").has_value();
+}
+
+// What a command returns that has measured all that was asked, and found it beyond a bound: not a
+// failure of the run, so that a pipeline can tell a regression from a run that says nothing.
+inline absl::Status BeyondBoundError(const std::string& message) {
+  absl::Status status = absl::FailedPreconditionError(message);
+  status.SetPayload("reprise/bound", absl::Cord("1"));
+  return status;
+}
+inline bool IsBeyondBoundError(const absl::Status& status) {
+  return status.GetPayload("reprise/bound").has_value();
 }
 
 // What a command returns that a signal stopped.

@@ -23,9 +23,9 @@ constexpr char kCompareExamples[] =
     "  reprise compare before.json after.json\n"
     "  reprise compare before.json after.json --threshold 1% --json difference.json\n"
     "\n"
-    "Exit codes: 0 nothing is slower by more than the threshold, 1 something is, 2 the files "
-    "cannot be compared. docs/profile.md says how a verdict comes about; docs/compare.schema.json "
-    "describes the JSON.";
+    "Exit codes: 0 nothing is slower by more than the threshold, 1 the files cannot be compared, 2 "
+    "wrong usage, 3 something is slower. docs/profile.md says how a verdict comes about; "
+    "docs/compare.schema.json describes the JSON.";
 
 struct CompareFlags {
   std::string file_a, file_b;
@@ -42,30 +42,20 @@ absl::StatusOr<double> ParsePercent(std::string_view text) {
                                                  "\", allowed: 0% to 1000%, such as 2%"));
 }
 
-// What is wrong with the files is wrong usage, so that exit code 1 says one thing alone.
-absl::Status AsUsage(const absl::Status& status) {
-  return UsageError(std::string(status.message()));
-}
-
 absl::Status Run(const CompareFlags& flags, const Invocation& invocation) {
   Console* console = invocation.console;
-  const absl::Status writable = PrepareRecord(flags.json_file, console);
-  if (!writable.ok()) return AsUsage(writable);
-  const absl::StatusOr<MeasuredRun> a = ReadMeasuredRun(flags.file_a);
-  if (!a.ok()) return AsUsage(a.status());
-  const absl::StatusOr<MeasuredRun> b = ReadMeasuredRun(flags.file_b);
-  if (!b.ok()) return AsUsage(b.status());
-  const absl::StatusOr<Comparison> comparison = CompareRuns(*a, *b, flags.compare);
-  if (!comparison.ok()) return AsUsage(comparison.status());
-  console->Print(ComparisonText(*a, *b, *comparison, flags.compare, console->width()));
-  for (const std::string& warning : comparison->warnings)
+  REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
+  REPRISE_ASSIGN_OR_RETURN(const MeasuredRun a, ReadMeasuredRun(flags.file_a));
+  REPRISE_ASSIGN_OR_RETURN(const MeasuredRun b, ReadMeasuredRun(flags.file_b));
+  REPRISE_ASSIGN_OR_RETURN(const Comparison comparison, CompareRuns(a, b, flags.compare));
+  console->Print(ComparisonText(a, b, comparison, flags.compare, console->width()));
+  for (const std::string& warning : comparison.warnings)
     console->Note(absl::StrCat("reprise compare: warning: ", warning));
   nlohmann::json json = RecordOf("compare", invocation);
-  json.update(ComparisonToJson(*a, *b, *comparison, flags.compare));
-  const absl::Status written = WriteRecord(flags.json_file, json, console);
-  if (!written.ok()) return AsUsage(written);
-  if (comparison->regressions.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrJoin(comparison->regressions, "; "));
+  json.update(ComparisonToJson(a, b, comparison, flags.compare));
+  REPRISE_RETURN_IF_ERROR(WriteRecord(flags.json_file, json, console));
+  if (comparison.regressions.empty()) return absl::OkStatus();
+  return BeyondBoundError(absl::StrJoin(comparison.regressions, "; "));
 }
 
 }  // namespace
@@ -80,7 +70,7 @@ Command AddCompareCommand(CLI::App* root) {
       ->type_name("");
   app->add_option("B", flags->file_b, "What was measured after")->required()->type_name("");
   AddOption(app, "--threshold", &flags->compare.threshold, ParsePercent, "PERCENT", "2%",
-            "A slower point beyond this is a regression, and the exit code is 1");
+            "A slower point beyond this is a regression, and the exit code is 3");
   AddOption(
       app, "--confidence", &flags->compare.confidence,
       [](std::string_view text) -> absl::StatusOr<double> {

@@ -50,9 +50,9 @@ constexpr char kProfileExamples[] =
     "  reprise profile --model examples/byte-llama --rows 8 --contexts 128 --assert "
     "'p99(8@128)<1s' --assert 'gap<1ms'\n"
     "\n"
-    "Exit codes: 0 done, 1 failed or an assertion does not hold, 2 wrong usage. docs/profile.md "
-    "says what each number is and what can be asserted; docs/profile.schema.json describes the "
-    "JSON.";
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done and an assertion does not hold. "
+    "docs/profile.md says what each number is and what can be asserted; docs/profile.schema.json "
+    "describes the JSON.";
 
 absl::StatusOr<std::vector<StepPoint>> ParsePoints(std::string_view text) {
   std::vector<StepPoint> points;
@@ -203,7 +203,7 @@ void AddAssertOption(CLI::App* app, ProfileFlags* flags) {
              flags->assertions.push_back(*std::move(assertion));
            }
          },
-         "A bound, such as 'p99(32@512)<5ms' or 'gap<10us': exit code 1 where it does not hold; "
+         "A bound, such as 'p99(32@512)<5ms' or 'gap<10us': exit code 3 where it does not hold; "
          "may be given several times")
       ->type_name("BOUND")
       ->allow_extra_args(false);

@@ -29,7 +29,7 @@ std::string RecordedText(const ProfileFlags& flags) {
   return text.empty() ? "" : absl::StrCat(text, "\n\n");
 }
 
-// Says which assertions do not hold, a line for each. Errors: FailedPrecondition when any does not.
+// Says which assertions do not hold, a line for each. Errors: BeyondBoundError when any does not.
 absl::Status ReportAssertions(const std::vector<AssertedValue>& values, Console* console) {
   console->Print(AssertionsText(values, console->width()));
   size_t broken = 0;
@@ -39,8 +39,7 @@ absl::Status ReportAssertions(const std::vector<AssertedValue>& values, Console*
     console->Note(absl::StrCat("reprise profile: ", BrokenText(value)));
   }
   if (broken == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(broken, " of ", values.size(), " assertions do not hold"));
+  return BeyondBoundError(absl::StrCat(broken, " of ", values.size(), " assertions do not hold"));
 }
 
 nlohmann::json SettingsToJson(const ProfileFlags& flags) {

@@ -86,7 +86,7 @@ struct ProfileRun {
 // Every point in every round, then once more traced, then tables, files and bounds. Where tracing
 // fails that nobody asked for by name, a warning and the JSON say so. What ends it early, such as a
 // signal or a server that is gone, leaves those of the rounds that are complete. Errors: that;
-// FailedPrecondition where a bound does not hold; those of the files.
+// BeyondBoundError where a bound does not hold; those of the files.
 absl::Status RunProfile(const ProfileRun& run, Interrupt* interrupt);
 
 }  // namespace reprise::tools

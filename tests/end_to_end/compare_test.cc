@@ -60,7 +60,7 @@ TEST_F(CompareProgram, TellsARegressionByItsExitCode) {
   EXPECT_THAT(same.stdout_text(), HasSubstr("no difference shown"));
   EXPECT_THAT(same.stdout_text(), HasSubstr("kernels: no difference shown"));
   Program slower({"compare", before, after, "--json", File("slower.json")});
-  EXPECT_EQ(slower.Wait(), 1);
+  EXPECT_EQ(slower.Wait(), 3);
   EXPECT_THAT(slower.stderr_text(), HasSubstr("reprise compare: 1@40: replay is slower by 50.0 %"));
   EXPECT_EQ(RunProgram({"compare", before, after, "--threshold", "60%"}), 0);
   EXPECT_EQ(RunProgram({"compare", after, before}), 0);
@@ -77,24 +77,27 @@ TEST_F(CompareProgram, RefusesWhatItCannotCompare) {
   const std::string other = Write("other.json", {{"schema", "reprise.run/1"}});
   struct Refusal {
     std::vector<std::string> arguments;
+    int exit_code;
     std::string says;
   };
   const std::vector<Refusal> refusals = {
-      {{before}, "B is required"},
-      {{before, "/no/such/file"}, "/no/such/file"},
-      {{before, directory_.path()}, directory_.path()},
-      {{before, other}, "other.json: schema: got \"reprise.run/1\", allowed reprise.profile/1"},
-      {{before, before, "--threshold", "2"}, "--threshold: got \"2\", allowed: 0% to 1000%"},
-      {{before, before, "--threshold", "-1%"}, "--threshold: got \"-1%\""},
-      {{before, before, "--confidence", "1"}, "--confidence: got \"1\""},
-      {{before, before, "--json", "/no/such/dir/a.json"}, "cannot write"},
-      {{before, other, "--json", other}, "other.json\", which is read (B), allowed: another file"},
+      {{before}, 2, "B is required"},
+      {{before, "/no/such/file"}, 1, "/no/such/file"},
+      {{before, directory_.path()}, 1, directory_.path()},
+      {{before, other}, 1, "other.json: schema: got \"reprise.run/1\", allowed reprise.profile/1"},
+      {{before, before, "--threshold", "2"}, 2, "--threshold: got \"2\", allowed: 0% to 1000%"},
+      {{before, before, "--threshold", "-1%"}, 2, "--threshold: got \"-1%\""},
+      {{before, before, "--confidence", "1"}, 2, "--confidence: got \"1\""},
+      {{before, before, "--json", "/no/such/dir/a.json"}, 1, "cannot write"},
+      {{before, other, "--json", other},
+       2,
+       "other.json\", which is read (B), allowed: another file"},
   };
   for (const Refusal& refusal : refusals) {
     std::vector<std::string> arguments = {"compare"};
     arguments.insert(arguments.end(), refusal.arguments.begin(), refusal.arguments.end());
     Program program(arguments);
-    EXPECT_EQ(program.Wait(), 2) << refusal.says;
+    EXPECT_EQ(program.Wait(), refusal.exit_code) << refusal.says;
     EXPECT_THAT(program.stderr_text(), HasSubstr(refusal.says));
     EXPECT_THAT(program.stdout_text(), IsEmpty());
   }

@@ -21,6 +21,7 @@ namespace reprise::testing {
 namespace {
 
 using ::nlohmann::json;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -139,7 +140,7 @@ TEST_F(AdministratedServer, GivesTheReportOfAnEngineInTheProcess) {
   EXPECT_THAT(ReadTextFile(File("a.trace.json")), HasSubstr("kernels: mean stamped times"));
   // Both are told apart, and their kernels compared.
   Program compared({"compare", File("own.json"), File("profile.json"), "--json", File("c.json")});
-  EXPECT_NE(compared.Wait(), 2) << compared.stderr_text();
+  EXPECT_THAT(compared.Wait(), AnyOf(0, 3)) << compared.stderr_text();
   const json comparison = json::parse(ReadTextFile(File("c.json")));
   EXPECT_EQ(comparison["points"][0]["kernels"].size(), own["points"][0]["ops"].size());
   Program report({"report", File("profile.json"), "--csv", File("b.csv"), "--markdown", "-"});
@@ -194,7 +195,7 @@ TEST_F(AdministratedServer, BoundsNameKernelsThatThereAre) {
   EXPECT_THAT(program.stderr_text(), HasSubstr("figure: got \"nothing\", allowed: replay, device"));
   EXPECT_THAT(program.stderr_text(), HasSubstr("publish"));
   Program broken(Arguments({"--points", "1@40", "--iterations", "2", "--assert", "wall<1ns"}));
-  EXPECT_EQ(broken.Wait(), 1);
+  EXPECT_EQ(broken.Wait(), 3);
   EXPECT_THAT(broken.stderr_text(), HasSubstr("wall<1ns does not hold: "));
 }
 
@@ -251,7 +252,8 @@ TEST_F(ProfiledServer, FilesAreShownComparedAndSetBesideAnEnginesOwn) {
   EXPECT_THAT(same.stdout_text(), HasSubstr("overhead"));
   ASSERT_EQ(ProfileOwn("1@40"), 0);
   Program other({"compare", File("own.json"), File("profile.json")});
-  EXPECT_NE(other.Wait(), 2) << other.stderr_text();  // which is faster is not the question
+  EXPECT_THAT(other.Wait(), AnyOf(0, 3))
+      << other.stderr_text();  // which is faster is not the question
   EXPECT_THAT(other.stdout_text() + other.stderr_text(),
               HasSubstr("measured differs: in this process and through a server"));
 }

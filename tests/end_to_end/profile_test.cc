@@ -311,7 +311,7 @@ TEST_F(ProfileProgram, AssertsBoundsAndTellsByItsExitCode) {
   ASSERT_EQ(held["assertions"].size(), 4u);  // publish is in both points
   EXPECT_EQ(held["assertions"][0]["value_us"], held["points"][1]["plain"]["replay_us"]["p99_9"]);
   Program broken(with({"replay<1ns", "gap<1s", "mean(launch,1@40)<=0"}));
-  EXPECT_EQ(broken.Wait(), 1);
+  EXPECT_EQ(broken.Wait(), 3);
   for (const char* line :
        {"reprise profile: replay<1ns does not hold: ", " at 2@40\n",
         "reprise profile: mean(launch,1@40)<=0 does not hold: ", "3 of 4 assertions do not hold"})

@@ -107,5 +107,17 @@ TEST_F(ProfileRunTest, ABoundOfTracesDoesNotHoldWithoutThem) {
   EXPECT_EQ(json_["assertions"], nlohmann::json::array());
 }
 
+TEST_F(ProfileRunTest, ABrokenBoundIsToldFromARunThatFailed) {
+  ProfileFlags flags;
+  ASSERT_OK_AND_ASSIGN(flags.assertions.emplace_back(), ParseAssertion("replay<1ns"));
+  const absl::Status broken = Run(flags);
+  EXPECT_THAT(broken,
+              StatusIs(absl::StatusCode::kFailedPrecondition, "2 of 2 assertions do not hold"));
+  EXPECT_TRUE(IsBeyondBoundError(broken));
+  EXPECT_EQ(json_["assertions"].size(), 2u);
+  flags.cupti = "libcupti.so";
+  EXPECT_FALSE(IsBeyondBoundError(Run(flags))) << "nothing is asserted of it";
+}
+
 }  // namespace
 }  // namespace reprise::tools
