@@ -223,6 +223,7 @@ absl::Status Run(const AdviseFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
   REPRISE_RETURN_IF_ERROR(PrepareConfig(flags.config_file));
   REPRISE_ASSIGN_OR_RETURN(const BatchTrace trace, ReadBatchTrace(flags.files));
+  TellSkipped(trace, "reprise advise", console);
   REPRISE_ASSIGN_OR_RETURN(const std::optional<LiveServer> live, ConnectTo(flags));
   BucketCost cost;
   if (!flags.profile_file.empty()) {
@@ -251,6 +252,9 @@ absl::Status Run(const AdviseFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(WriteConfig(advice.advised().set, flags.config_file, console));
   nlohmann::json json = RecordOf("advise", invocation);
   json.update(AdviceToJson(flags.files, advice, cost, options, verification));
+  json["trace"]["skipped"] = nlohmann::json::array();
+  for (const SkippedRecording& skipped : trace.skipped)
+    json["trace"]["skipped"].push_back(skipped.file);
   json["applied"] = std::move(applied);
   return WriteRecord(flags.json_file, json, console);
 }

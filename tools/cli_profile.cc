@@ -70,9 +70,10 @@ absl::StatusOr<std::vector<uint32_t>> ParseCounts(std::string_view text) {
 
 // Steps that stand for those of the recordings, among the points; buckets are the recorded server's
 // unless they are given.
-absl::Status AddRecorded(ProfileFlags* flags) {
+absl::Status AddRecorded(ProfileFlags* flags, Console* console) {
   if (flags->recorded_files.empty()) return absl::OkStatus();
   REPRISE_ASSIGN_OR_RETURN(const BatchTrace trace, ReadBatchTrace(flags->recorded_files));
+  TellSkipped(trace, "reprise profile", console);
   engine::DecodeEngineOptions& engine = flags->engine.engine;
   if (trace.graphs && engine.decode_buckets.empty()) engine.decode_buckets = trace.graphs->decode;
   if (trace.graphs && engine.mixed_buckets.empty()) engine.mixed_buckets = trace.graphs->mixed;
@@ -184,7 +185,7 @@ absl::Status Run(ProfileFlags flags, const Invocation& invocation) {
         "--padding: got it with --decode step-kernel, whose kernels are of the buckets alone; "
         "allowed: --decode chain");
   }
-  REPRISE_RETURN_IF_ERROR(AddRecorded(&flags));
+  REPRISE_RETURN_IF_ERROR(AddRecorded(&flags, invocation.console));
   REPRISE_RETURN_IF_ERROR(PrepareProfile(invocation, &flags));
   REPRISE_RETURN_IF_ERROR(FitPool(PointsOf(flags.profile), &flags.engine));
   flags.engine.diagnostics.random_kv_cache = true;

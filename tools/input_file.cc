@@ -3,8 +3,10 @@
 
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
 
 namespace reprise::tools {
 
@@ -16,6 +18,28 @@ absl::StatusOr<std::ifstream> OpenInputFile(std::string_view what, const std::st
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(cannot);
   return file;
+}
+
+absl::StatusOr<std::string> ReadInputFile(std::string_view what, const std::string& path,
+                                          size_t max_bytes) {
+  constexpr size_t kPartBytes = size_t{1} << 16;
+  REPRISE_ASSIGN_OR_RETURN(std::ifstream file, OpenInputFile(what, path));
+  std::string bytes;
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (!error && size <= max_bytes) bytes.reserve(size);
+  std::vector<char> part(kPartBytes);
+  while (file) {
+    file.read(part.data(), static_cast<std::streamsize>(part.size()));
+    bytes.append(part.data(), static_cast<size_t>(file.gcount()));
+    if (bytes.size() > max_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat(std::string(what), path, ": got more than ",
+                                                     max_bytes, " bytes, allowed: at most that"));
+    }
+  }
+  if (file.bad())
+    return absl::UnavailableError(absl::StrCat(std::string(what), "cannot read \"", path, "\""));
+  return bytes;
 }
 
 }  // namespace reprise::tools

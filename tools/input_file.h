@@ -3,6 +3,7 @@
 #ifndef REPRISE_TOOLS_INPUT_FILE_H_
 #define REPRISE_TOOLS_INPUT_FILE_H_
 
+#include <cstddef>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -14,6 +15,11 @@ namespace reprise::tools {
 // `what` begins the messages ("config: "). Errors: NotFound for what cannot be read;
 // InvalidArgument for a directory.
 absl::StatusOr<std::ifstream> OpenInputFile(std::string_view what, const std::string& path);
+
+// All of its bytes, once and in order, so that a pipe does. Errors: likewise; InvalidArgument
+// beyond `max_bytes`, which a pipe that never ends would be; Unavailable where reading fails.
+absl::StatusOr<std::string> ReadInputFile(std::string_view what, const std::string& path,
+                                          size_t max_bytes);
 
 }  // namespace reprise::tools
 

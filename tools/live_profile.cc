@@ -234,6 +234,7 @@ absl::Status ProfileServer(ProfileFlags flags, const Invocation& invocation) {
   if (!flags.recorded_files.empty()) {
     const absl::StatusOr<BatchTrace> trace = ReadBatchTrace(flags.recorded_files);
     REPRISE_RETURN_IF_ERROR(trace.status());
+    TellSkipped(*trace, "reprise profile", invocation.console);
     traced = trace->steps;
   } else {
     REPRISE_RETURN_IF_ERROR(PrepareProfile(invocation, &flags));

@@ -121,13 +121,20 @@ absl::StatusOr<std::vector<std::vector<double>>> ReadNumberLines(const std::stri
                                                                  Fields fields,
                                                                  std::string_view what) {
   REPRISE_ASSIGN_OR_RETURN(std::ifstream file, OpenInputFile("", path));
+  return ReadNumberLines(file, path, fields, what);
+}
+
+absl::StatusOr<std::vector<std::vector<double>>> ReadNumberLines(std::istream& in,
+                                                                 const std::string& name,
+                                                                 Fields fields,
+                                                                 std::string_view what) {
   std::vector<std::vector<double>> records;
   std::vector<size_t> columns;
   uint64_t number = 0;
-  const auto located = [&path, &number](const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat(path, ":", number, ": ", status.message()));
+  const auto located = [&name, &number](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(name, ":", number, ": ", status.message()));
   };
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(in, line);) {
     ++number;
     absl::StripAsciiWhitespace(&line);
     if (line.empty()) continue;
@@ -143,7 +150,7 @@ absl::StatusOr<std::vector<std::vector<double>>> ReadNumberLines(const std::stri
     records.push_back(*std::move(record));
   }
   if (!records.empty()) return records;
-  return absl::InvalidArgumentError(absl::StrCat(path, ": got no ", std::string(what),
+  return absl::InvalidArgumentError(absl::StrCat(name, ": got no ", std::string(what),
                                                  ", allowed: CSV or lines of JSON with ",
                                                  FieldNames(fields)));
 }

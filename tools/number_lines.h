@@ -7,6 +7,7 @@
 #ifndef REPRISE_TOOLS_NUMBER_LINES_H_
 #define REPRISE_TOOLS_NUMBER_LINES_H_
 
+#include <istream>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +32,10 @@ struct NumberField {
 // directory; the line and what in it is wrong, got, allowed; a file without records.
 absl::StatusOr<std::vector<std::vector<double>>> ReadNumberLines(
     const std::string& path, std::span<const NumberField> fields, std::string_view what);
+// The same of what has been opened; `name` begins the messages.
+absl::StatusOr<std::vector<std::vector<double>>> ReadNumberLines(
+    std::istream& in, const std::string& name, std::span<const NumberField> fields,
+    std::string_view what);
 
 }  // namespace reprise::tools
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // `reprise advise` as users run it: over what a server recorded and over numbers, with a profile,
 // and verified on the host.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -136,6 +140,28 @@ TEST_F(AdviseProgram, SetsTheBucketsOfAServersConfiguration) {
   Refused({trace, "--serve-config", "-"}, 2, "--serve-config: got \"-\", allowed: a file");
   Refused({trace, "--serve-config", ""}, 2, "--serve-config");
   Refused({trace, "--serve-config", "/no/such/folder/a.toml"}, 1, "/no/such/folder/a.toml");
+}
+
+// As `advise recordings/*.record` meets it after a server was killed, and `advise <(zcat ...)`.
+TEST_F(AdviseProgram, ReadsPipesAndSkipsARecordingWithoutAHeader) {
+  const std::string empty = File("empty.record"), pipe = File("pipe");
+  std::ofstream(empty).close();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << "rows,tokens\n3,3\n2,9\n"; });
+  Program program({"advise", empty, pipe, "--mixed-buckets", "16", "--json", File("advice.json")});
+  EXPECT_EQ(program.Wait(), 0) << program.stderr_text();
+  // Lets a writer go whom nobody has read.
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  writer.join();
+  ::close(reader);
+  EXPECT_THAT(program.stderr_text(),
+              HasSubstr("reprise advise: " + empty + ": got an empty file, allowed: a recording"));
+  const json advice = Written();
+  EXPECT_THAT(SchemaErrors(SchemaNamed("advise"), advice), IsEmpty());
+  EXPECT_EQ(advice["trace"]["decode_steps"], 1);
+  EXPECT_EQ(advice["trace"]["mixed_steps"], 1);
+  EXPECT_EQ(advice["trace"]["skipped"], json::array({empty}));
+  Refused({empty}, 1, "got no step, allowed: CSV or lines of JSON");
 }
 
 TEST_F(AdviseProgram, AppliesItToARunningServer) {

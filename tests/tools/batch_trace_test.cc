@@ -2,11 +2,15 @@
 // Traces of step sizes: from files of numbers, and from what sessions recorded.
 #include "tools/advise/batch_trace.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "tests/testing/status_matchers.h"
@@ -97,6 +101,70 @@ void AddRow(v1::StepResponse* answer, uint32_t context, v1::RowStatus status) {
   answer->mutable_rows()->add_row(1);
   answer->mutable_rows()->add_status(status);
   answer->mutable_rows()->add_context_length(context);
+}
+
+// As a server writes it, of one step of three rows.
+std::string RecordedBytes() {
+  service::Recording recording = Recorded({1, 4});
+  SetReport(AddAnswer(&recording)->mutable_report(), 3, 3);
+  v1::SessionRecord header;
+  *header.mutable_header() = recording.header;
+  std::string bytes = service::RecordFirstLine();
+  service::AppendFramed(header.SerializeAsString(), &bytes);
+  service::AppendFramed(recording.calls[0].SerializeAsString(), &bytes);
+  return bytes;
+}
+
+// What a trace that is read from a named pipe comes to, into which a thread writes `bytes`.
+absl::StatusOr<BatchTrace> ReadFromPipe(const std::string& pipe, const std::string& bytes) {
+  EXPECT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe, std::ios::binary) << bytes; });
+  absl::StatusOr<BatchTrace> trace = ReadBatchTrace({pipe});
+  // Lets a writer go whom nobody has read.
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  writer.join();
+  ::close(reader);
+  return trace;
+}
+
+TEST_F(BatchTraceFile, MayBeAPipe) {
+  ASSERT_OK_AND_ASSIGN(const BatchTrace numbers,
+                       ReadFromPipe(path_ + ".numbers", "rows,tokens\n4,131\n3,3\n"));
+  ASSERT_THAT(numbers.steps, SizeIs(2));
+  EXPECT_EQ(numbers.steps[0].tokens, 131);
+  ASSERT_OK_AND_ASSIGN(const BatchTrace recorded,
+                       ReadFromPipe(path_ + ".recording", RecordedBytes()));
+  ASSERT_THAT(recorded.steps, SizeIs(1));
+  EXPECT_EQ(recorded.steps[0].rows, 3);
+  EXPECT_THAT(recorded.graphs->decode, ElementsAre(1, 4));
+}
+
+TEST_F(BatchTraceFile, WithoutAWholeHeaderIsSkippedAmongOthers) {
+  const std::string whole = RecordedBytes();
+  const std::string good = path_ + ".good", empty = path_ + ".empty", cut = path_ + ".cut";
+  std::ofstream(good, std::ios::binary) << whole;
+  std::ofstream(empty).close();
+  for (const size_t bytes : {size_t{1}, size_t{9}, size_t{20}}) {
+    std::ofstream(cut, std::ios::binary | std::ios::trunc) << whole.substr(0, bytes);
+    ASSERT_OK_AND_ASSIGN(const BatchTrace trace, ReadBatchTrace({empty, good, cut}));
+    EXPECT_THAT(trace.steps, SizeIs(1));
+    ASSERT_THAT(trace.skipped, SizeIs(2));
+    EXPECT_EQ(trace.skipped[0].file, empty);
+    EXPECT_THAT(trace.skipped[0].why, HasSubstr(empty + ": got an empty file"));
+    EXPECT_EQ(trace.skipped[1].file, cut);
+    EXPECT_THAT(trace.skipped[1].why, HasSubstr(cut + ": was cut off in its "));
+  }
+  EXPECT_THAT(ReadBatchTrace({cut}),
+              StatusIs(absl::StatusCode::kOutOfRange, "was cut off in its header"));
+  EXPECT_THAT(ReadBatchTrace({empty}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "got no step, allowed: CSV"));
+  EXPECT_THAT(ReadBatchTrace({empty, cut}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "skipped: " + cut + ": was cut off"));
+  // Damage is no end that came too early.
+  std::string damaged = whole;
+  damaged[whole.size() - 1] ^= 1;
+  std::ofstream(cut, std::ios::binary | std::ios::trunc) << damaged;
+  EXPECT_EQ(ReadBatchTrace({good, cut}).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST(BatchTrace, OfARecordingCountsEachReplayOnce) {

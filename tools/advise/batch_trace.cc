@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "runtime/status_macros.h"
+#include "tools/input_file.h"
 #include "tools/number_lines.h"
 
 namespace reprise::tools {
@@ -17,6 +20,9 @@ constexpr double kMostRows = 1u << 16;
 constexpr double kMostTokens = 1u << 20;
 constexpr double kMostContext = 1u << 30;
 constexpr double kMostSteps = 1e12;
+// Of a file, all of which is held at once: sixteen times what a server records unless it is told
+// otherwise, and the end of a pipe that has none.
+constexpr size_t kMostBytes = size_t{16} << 30;
 constexpr std::array<NumberField, 4> kFields = {
     NumberField{"rows", 1, kMostRows},
     NumberField{"tokens", 1, kMostTokens, /*whole=*/true, /*otherwise=*/0.0},
@@ -56,8 +62,9 @@ void AddStep(const v1::StepReport& report, double context, BatchTrace* trace) {
     trace->steps.push_back({.rows = rows, .tokens = tokens, .context = context, .weight = share});
 }
 
-absl::Status AddNumbers(const std::string& file, BatchTrace* trace) {
-  REPRISE_ASSIGN_OR_RETURN(const auto records, ReadNumberLines(file, kFields, "step"));
+absl::Status AddNumbers(const std::string& file, std::string text, BatchTrace* trace) {
+  std::istringstream in(std::move(text));
+  REPRISE_ASSIGN_OR_RETURN(const auto records, ReadNumberLines(in, file, kFields, "step"));
   for (size_t i = 0; i < records.size(); ++i) {
     TracedStep step{.rows = static_cast<int64_t>(records[i][0]),
                     .tokens = static_cast<int64_t>(records[i][1]),
@@ -74,12 +81,11 @@ absl::Status AddNumbers(const std::string& file, BatchTrace* trace) {
   return absl::OkStatus();
 }
 
-bool IsRecording(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  const std::string wanted = "reprise-record ";
-  std::string begin(wanted.size(), '\0');
-  stream.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  return stream && begin == wanted;
+// Whether it is one, or may be the begin of one that was cut off; an empty file may be.
+bool IsRecording(std::string_view bytes) {
+  const std::string first_line = service::RecordFirstLine();
+  const std::string first_word = first_line.substr(0, first_line.find(' ') + 1);
+  return bytes.starts_with(first_word) || std::string_view(first_line).starts_with(bytes);
 }
 
 }  // namespace
@@ -136,19 +142,34 @@ absl::Status AddRecording(const service::Recording& recording, BatchTrace* trace
 
 absl::StatusOr<BatchTrace> ReadBatchTrace(const std::vector<std::string>& files) {
   BatchTrace trace;
+  const bool is_alone = files.size() == 1;
   for (const std::string& file : files) {
-    if (!IsRecording(file)) {
-      REPRISE_RETURN_IF_ERROR(AddNumbers(file, &trace));
+    REPRISE_ASSIGN_OR_RETURN(std::string bytes, ReadInputFile("", file, kMostBytes));
+    // An empty file may be either. Alone it is refused, by what numbers have.
+    if (!IsRecording(bytes) || (is_alone && bytes.empty())) {
+      REPRISE_RETURN_IF_ERROR(AddNumbers(file, std::move(bytes), &trace));
       continue;
     }
-    REPRISE_ASSIGN_OR_RETURN(const service::Recording recording, service::ReadRecording(file));
-    REPRISE_RETURN_IF_ERROR(AddRecording(recording, &trace));
+    const absl::StatusOr<service::Recording> recording = service::ParseRecording(file, bytes);
+    if (absl::IsOutOfRange(recording.status()) && !is_alone) {
+      trace.skipped.push_back({.file = file, .why = std::string(recording.status().message())});
+      continue;
+    }
+    REPRISE_RETURN_IF_ERROR(recording.status());
+    REPRISE_RETURN_IF_ERROR(AddRecording(*recording, &trace));
   }
   if (!trace.steps.empty()) return trace;
+  std::string skipped;
+  for (const SkippedRecording& recording : trace.skipped)
+    absl::StrAppend(&skipped, "; skipped: ", recording.why);
   return absl::InvalidArgumentError(
       absl::StrCat(absl::StrJoin(files, ", "),
-                   ": got no step that replayed a graph, allowed: one "
-                   "or more"));
+                   ": got no step that replayed a graph, allowed: one or more", skipped));
+}
+
+void TellSkipped(const BatchTrace& trace, std::string_view command, Console* console) {
+  for (const SkippedRecording& recording : trace.skipped)
+    console->Note(absl::StrCat(std::string(command), ": ", recording.why, "; skipped"));
 }
 
 }  // namespace reprise::tools

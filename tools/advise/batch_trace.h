@@ -14,12 +14,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "reprise/v1/step_service.pb.h"
 #include "service/record/record_format.h"
+#include "tools/console.h"
 
 namespace reprise::tools {
 
@@ -45,6 +47,13 @@ struct ServedGraphs {
 // Those of a server.
 ServedGraphs GraphsOf(const google::protobuf::RepeatedPtrField<v1::Bucket>& buckets);
 
+// A recording that ends before its header does, as a server leaves it that was killed or had no
+// room as a session began: nothing is known of the session.
+struct SkippedRecording {
+  std::string file;
+  std::string why;  // begins with the file's name
+};
+
 struct BatchTrace {
   std::vector<TracedStep> steps = {};
   std::optional<ServedGraphs> graphs = {};  // of the server that was recorded first
@@ -52,15 +61,20 @@ struct BatchTrace {
   // what there is.
   absl::Status differing_graphs = {};
   uint64_t num_eager = 0;  // steps that were left out because no graph was replayed
+  std::vector<SkippedRecording> skipped = {};
 };
 
 // Adds the steps of a recording. Errors: DataLoss names the recording and a step whose results do
 // not go together.
 absl::Status AddRecording(const service::Recording& recording, BatchTrace* trace);
 
-// Files of either kind. Errors: those of reading them; InvalidArgument names the file, what in it
-// is wrong, got, allowed; files without steps.
+// Files of either kind, pipes too: each is read once. Of several, recordings without a whole header
+// are skipped, empty files among them; TellSkipped says so. Errors: those of reading them;
+// InvalidArgument names the file, what in it is wrong, got, allowed; files without steps.
 absl::StatusOr<BatchTrace> ReadBatchTrace(const std::vector<std::string>& files);
+
+// A note for each recording that was skipped, by the command of that name.
+void TellSkipped(const BatchTrace& trace, std::string_view command, Console* console);
 
 }  // namespace reprise::tools
 
