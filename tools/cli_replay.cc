@@ -2,6 +2,8 @@
 // `reprise replay`: repeats sessions that `reprise serve --record` recorded, in this process or
 // against a running server, and names the first difference of tokens or log-probabilities.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,13 +37,15 @@ constexpr char kReplayExamples[] =
     "  reprise replay --connect 127.0.0.1:50061 recordings/*.record\n"
     "\n"
     "Exits with 0 when every answer was the same, to the bit, and with 1 at the first difference, "
-    "or when a file was skipped because its header is not whole.";
+    "when a file was skipped because its header is not whole, or when there was nothing to "
+    "compare.";
 
 struct ReplayFlags {
   std::vector<std::string> files;
   EngineFlags engine;
   bool device_given = false;
   ConnectionOptions connection;  // address "": an engine in this process
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);  // of a server's call, or step
   std::string json_file;
 };
 
@@ -113,11 +117,30 @@ absl::Status SkippedError(const ReplayFlags& flags, const std::vector<std::strin
                    " files, which end before their headers do: ", absl::StrJoin(skipped, ", ")));
 }
 
+// Of a run in which nothing differed, because nothing could.
+absl::Status NothingError(size_t num_files) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("nothing to compare: got no result of a row in ", num_files,
+                   num_files == 1 ? " file" : " files",
+                   ", allowed: recordings of steps that were answered with rows"));
+}
+
+// The same error, which says what else it is: wrong usage, say.
+absl::Status InFile(const std::string& file, const absl::Status& status) {
+  absl::Status located(status.code(), absl::StrCat(file, ": ", status.message()));
+  status.ForEachPayload([&located](absl::string_view type, const absl::Cord& payload) {
+    located.SetPayload(type, payload);
+  });
+  return located;
+}
+
 // Opens sessions on whatever fits a recording.
 class Targets {
  public:
-  Targets(const ReplayFlags& flags, uint32_t max_blocks, Console* console)
-      : flags_(flags), max_blocks_(max_blocks), console_(console) {}
+  // `interrupted` must outlive it.
+  Targets(const ReplayFlags& flags, uint32_t max_blocks, const std::atomic<bool>* interrupted,
+          Console* console)
+      : flags_(flags), max_blocks_(max_blocks), interrupted_(interrupted), console_(console) {}
 
   absl::StatusOr<std::unique_ptr<ReplayTarget>> Open(const v1::RecordHeader& header) {
     if (!flags_.connection.address.empty()) return OpenOnServer(header);
@@ -130,7 +153,8 @@ class Targets {
  private:
   absl::StatusOr<std::unique_ptr<ReplayTarget>> OpenOnServer(const v1::RecordHeader& header) {
     if (server_ == nullptr) {
-      REPRISE_ASSIGN_OR_RETURN(server_, ReplayServer::Connect(flags_.connection));
+      REPRISE_ASSIGN_OR_RETURN(
+          server_, ReplayServer::Connect(flags_.connection, flags_.timeout, interrupted_));
       description_ = server_->description();
     }
     REPRISE_RETURN_IF_ERROR(CheckAnswersAlike(header.server(), description_));
@@ -188,6 +212,7 @@ class Targets {
 
   const ReplayFlags& flags_;
   const uint32_t max_blocks_;
+  const std::atomic<bool>* const interrupted_;
   Console* const console_;
   LoadedEngine loaded_;
   v1::RecordHeader loaded_for_;
@@ -221,6 +246,11 @@ nlohmann::json ToJson(const LoadedFile& file, const ReplayResult& result) {
   return json;
 }
 
+std::string OutcomeText(const ReplayResult& result) {
+  if (result.difference) return DifferenceText(*result.difference);
+  return result.has_compared() ? "equal" : "nothing to compare";
+}
+
 std::string ResultText(const LoadedFile& file, const ReplayResult& result) {
   const std::string unseen = result.steps_without_rows == 0
                                  ? ""
@@ -228,32 +258,45 @@ std::string ResultText(const LoadedFile& file, const ReplayResult& result) {
                                                 " steps were answered without rows)");
   return absl::StrCat(file.recording.name, ": ", FormatCount(result.steps), " of ",
                       FormatCount(file.session.num_steps), " steps, ", FormatCount(result.rows),
-                      " results", unseen, ": ",
-                      result.difference ? DifferenceText(*result.difference) : "equal", "\n");
+                      " results", unseen, ": ", OutcomeText(result), "\n");
+}
+
+// Repeats one file. Errors name it, but for the signal's.
+absl::StatusOr<ReplayResult> ReplayFile(const LoadedFile& file, const Interrupt& interrupt,
+                                        Targets* targets) {
+  const auto repeat = [&]() -> absl::StatusOr<ReplayResult> {
+    REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<ReplayTarget> target,
+                             targets->Open(file.recording.header));
+    return ReplaySession(file.session, target.get(), interrupt.requested());
+  };
+  absl::StatusOr<ReplayResult> result = repeat();
+  // A call that the signal broke off says so in words of its own.
+  REPRISE_RETURN_IF_ERROR(interrupt.status());
+  if (!result.ok()) return InFile(file.recording.name, result.status());
+  return result;
 }
 
 absl::Status Replay(const ReplayFlags& flags, const Invocation& invocation) {
   Console* console = invocation.console;
   const bool connects = !flags.connection.address.empty();
   if (connects) REPRISE_RETURN_IF_ERROR(CheckConnectionOptions(flags.connection));
+  if (!connects) REPRISE_RETURN_IF_ERROR(CheckDeviceFlags(flags.engine.device));
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
   Interrupt interrupt;
   REPRISE_ASSIGN_OR_RETURN(const LoadedFiles loaded, ReadFiles(flags, console));
   uint32_t max_blocks = 0;
   for (const auto& file : loaded.files) max_blocks = std::max(max_blocks, file->session.max_blocks);
-  Targets targets(flags, max_blocks, console);
+  Targets targets(flags, max_blocks, &interrupt.requested(), console);
   nlohmann::json record = RecordOf("replay", invocation);
   record["schema"] = "reprise.replay/1";
   record["files"] = nlohmann::json::array();
   record["skipped"] = loaded.skipped;
   interrupt.Arm();
   std::string different;
+  bool has_compared = false;
   for (const auto& file : loaded.files) {
-    REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<ReplayTarget> target,
-                             targets.Open(file->recording.header));
-    REPRISE_ASSIGN_OR_RETURN(const ReplayResult result,
-                             ReplaySession(file->session, target.get(), interrupt.requested()));
-    REPRISE_RETURN_IF_ERROR(interrupt.status());
+    REPRISE_ASSIGN_OR_RETURN(const ReplayResult result, ReplayFile(*file, interrupt, &targets));
+    has_compared |= result.has_compared();
     console->Print(ResultText(*file, result));
     record["files"].push_back(ToJson(*file, result));
     if (!result.difference) continue;
@@ -261,9 +304,12 @@ absl::Status Replay(const ReplayFlags& flags, const Invocation& invocation) {
     break;
   }
   record["equal"] = different.empty() && loaded.skipped.empty();
+  if (different.empty() && loaded.skipped.empty() && !has_compared) record["equal"] = nullptr;
   record["device"] = targets.description().device().name();
   REPRISE_RETURN_IF_ERROR(WriteRecord(flags.json_file, record, console));
-  return different.empty() ? SkippedError(flags, loaded.skipped) : absl::AbortedError(different);
+  if (!different.empty()) return absl::AbortedError(different);
+  REPRISE_RETURN_IF_ERROR(SkippedError(flags, loaded.skipped));
+  return has_compared ? absl::OkStatus() : NothingError(flags.files.size());
 }
 
 void AddEngineChoice(CLI::App* app, ReplayFlags* flags) {
@@ -292,10 +338,14 @@ Command AddReplayCommand(CLI::App* root) {
       ->type_name("FILE");
   AddOption(app, "--connect", &flags->connection.address, ParseAddress, "ADDRESS", "",
             "Repeat against the server there, HOST:PORT or unix:PATH (default: in this process)");
+  AddOption(app, "--timeout", &flags->timeout, ParseDuration, "TIME", "60s",
+            "Give up when that server takes longer to answer a call or a step; 0: never");
   AddProofOptions(app, &flags->connection);
   NameOptionGroup(app, "Replay");
   AddEngineChoice(app, flags.get());
-  return {app, [flags, app](const Invocation& invocation) {
+  return {app, [flags, app](const Invocation& invocation) -> absl::Status {
+            if (app->count("--timeout") > 0 && app->count("--connect") == 0)
+              return UsageError("--timeout: got no --connect, allowed: beside it");
             flags->device_given = app->count("--device") > 0;
             return Replay(*flags, invocation);
           }};

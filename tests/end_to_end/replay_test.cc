@@ -19,12 +19,14 @@
 #include "nlohmann/json.hpp"
 #include "service/record/record_format.h"
 #include "tests/end_to_end/program.h"
+#include "tests/tools/stuck_server.h"
 
 namespace reprise::testing {
 namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Replayed : public ::testing::Test {
  protected:
@@ -197,6 +199,7 @@ TEST_F(Replayed, RefusesAModelOrSettingsThatAreOthers) {
   ASSERT_TRUE(other.ok()) << other.status();
   Program model({"replay", "--model", *other, file});
   EXPECT_EQ(model.Wait(), 1);
+  EXPECT_THAT(model.stderr_text(), HasSubstr("reprise replay: " + file + ": SHA-256 of "));
   EXPECT_THAT(model.stderr_text(), HasSubstr("config.json: got "));
   Program preset({"replay", "--preset", "llama-3.1-8b", file});
   EXPECT_EQ(preset.Wait(), 1);
@@ -237,6 +240,89 @@ TEST_F(Replayed, SkipsAmongSeveralAFileThatWasCutOffInItsHeader) {
   ASSERT_EQ(outcome["files"].size(), 1u);
   EXPECT_EQ(outcome["files"][0]["difference"], nullptr);
   EXPECT_EQ(outcome["equal"], false) << "not all of it was compared";
+}
+
+TEST_F(Replayed, WithoutAnsweredRowsIsNothingToCompare) {
+  Record();
+  const std::vector<std::string> files = Files();
+  Rewrite(files[0], [](v1::SessionRecord* call) {
+    if (!call->has_step()) return;
+    call->mutable_step()->set_omit_rows(true);
+    call->mutable_answer()->clear_rows();
+  });
+  const std::string no_steps = directory_.path() + "/no_steps.record";
+  {
+    const auto recording = service::ReadRecording(files[1]);
+    ASSERT_TRUE(recording.ok()) << recording.status();
+    v1::SessionRecord header;
+    *header.mutable_header() = recording->header;
+    std::string bytes = service::RecordFirstLine();
+    service::AppendFramed(header.SerializeAsString(), &bytes);
+    std::ofstream(no_steps, std::ios::binary) << bytes;
+  }
+  const std::string json_file = directory_.path() + "/out.json";
+  Program nothing({"replay", "--json", json_file, files[0], no_steps});
+  EXPECT_EQ(nothing.Wait(), 1);
+  EXPECT_THAT(nothing.stderr_text(), HasSubstr("nothing to compare: got no result of a row in 2 "));
+  EXPECT_THAT(nothing.stdout_text(),
+              HasSubstr("were answered without rows): nothing to compare\n"));
+  EXPECT_THAT(nothing.stdout_text(),
+              HasSubstr(no_steps + ": 0 of 0 steps, 0 results: nothing to compare\n"));
+  EXPECT_THAT(nothing.stdout_text(), Not(HasSubstr("equal")));
+  const json outcome = json::parse(ReadTextFile(json_file));
+  EXPECT_EQ(outcome["equal"], nullptr);
+  EXPECT_GT(outcome["files"][0]["steps_without_rows"], 0);
+  // Beside a file that has some it is no failure.
+  Program some({"replay", "--json", json_file, no_steps, files[1]});
+  EXPECT_EQ(some.Wait(), 0) << some.stderr_text();
+  EXPECT_EQ(json::parse(ReadTextFile(json_file))["equal"], true);
+}
+
+TEST_F(Replayed, EndsWhereAServerNeverAnswers) {
+  Record();
+  const std::string file = Files()[0];
+  const auto recording = service::ReadRecording(file);
+  ASSERT_TRUE(recording.ok()) << recording.status();
+  const tools::StuckServer stuck(tools::StuckAt::kStep, recording->header.server());
+  ASSERT_TRUE(stuck.started());
+  Program late({"replay", "--connect", stuck.address(), "--timeout", "300ms", file});
+  EXPECT_EQ(late.Wait(), 1);
+  EXPECT_THAT(late.stderr_text(),
+              HasSubstr("reprise replay: " + file + ": step 1: the server at " + stuck.address() +
+                        ": got no answer within 300 ms, allowed: "));
+}
+
+TEST_F(Replayed, EndsByASignalWhileAServerDoesNotAnswer) {
+  Record();
+  const std::string file = Files()[0];
+  const auto recording = service::ReadRecording(file);
+  ASSERT_TRUE(recording.ok()) << recording.status();
+  const tools::StuckServer stuck(tools::StuckAt::kStep, recording->header.server());
+  Program replay({"replay", "--connect", stuck.address(), "--timeout", "0", file});
+  ASSERT_TRUE(stuck.AwaitCall());
+  replay.Signal(SIGINT);
+  EXPECT_EQ(replay.Wait(), 128 + SIGINT);
+  EXPECT_THAT(replay.stderr_text(), HasSubstr("reprise replay: stopped by SIGINT"));
+}
+
+TEST_F(Replayed, ErrorsNameTheRecording) {
+  Record();
+  const std::string file = Files()[0];
+  const std::string nobody = "unix:" + directory_.path() + "/nobody.sock";
+  Program unreachable({"replay", "--connect", nobody, file});
+  EXPECT_EQ(unreachable.Wait(), 1);
+  EXPECT_THAT(unreachable.stderr_text(), HasSubstr("reprise replay: " + file + ": cannot connect"));
+  Rewrite(file, [](v1::SessionRecord* call) {
+    if (!call->has_allocated()) return;
+    for (uint32_t& block : *call->mutable_allocated()->mutable_blocks()) block += 90'000;
+  });
+  Program torn({"replay", file});
+  EXPECT_EQ(torn.Wait(), 1);
+  EXPECT_THAT(torn.stderr_text(),
+              HasSubstr("reprise replay: " + file + ": step 1: the recording "));
+  Program timeout({"replay", "--timeout", "1s", file});
+  EXPECT_EQ(timeout.Wait(), 2);
+  EXPECT_THAT(timeout.stderr_text(), HasSubstr("--timeout: got no --connect, allowed: beside it"));
 }
 
 TEST_F(Replayed, StopsRecordingAtTheLimitAndServesOn) {

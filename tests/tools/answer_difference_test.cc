@@ -126,6 +126,7 @@ TEST(FirstDifference, NamesARowThatWasRefusedAlone) {
   EXPECT_EQ(DifferenceFrom(recorded, got), "");
   EXPECT_THAT(DifferenceFrom(recorded, Answer()), ::testing::HasSubstr("row 9: row_errors"));
   EXPECT_THAT(DifferenceFrom(Answer(), recorded), ::testing::HasSubstr("row 9: row_errors"));
+  EXPECT_EQ(NumComparedRows(recorded), NumComparedRows(Answer()) + 1);
   recorded.add_row_errors()->set_row(7);
   recorded.mutable_row_errors(1)->set_code(11);  // OUT_OF_RANGE: it may be known to have stopped
   EXPECT_EQ(DifferenceFrom(recorded, got), "");

@@ -50,6 +50,7 @@ class NotingTarget final : public ReplayTarget {
  public:
   absl::StatusOr<std::vector<uint32_t>> Allocate(uint32_t count) override {
     calls.push_back(absl::StrCat("allocate ", count));
+    if (fails) return absl::DeadlineExceededError("no answer");
     std::vector<uint32_t> blocks;
     for (uint32_t i = 0; i < count; ++i) blocks.push_back(next_block_++);
     return blocks;
@@ -65,6 +66,7 @@ class NotingTarget final : public ReplayTarget {
     for (const v1::AppendBlocks& row : step.append())
       absl::StrAppend(&call, " append ", absl::StrJoin(row.blocks(), ","));
     calls.push_back(call);
+    if (step.sequence() == lose) return absl::UnavailableError("gone");
     if (step.sequence() == refuse) {
       answer->mutable_error()->set_message("no");
     } else {
@@ -75,6 +77,8 @@ class NotingTarget final : public ReplayTarget {
 
   std::vector<std::string> calls;
   uint64_t refuse = 0;
+  uint64_t lose = 0;   // at this step the session is gone
+  bool fails = false;  // to allocate
 
  private:
   uint32_t next_block_ = 100;
@@ -137,6 +141,35 @@ TEST(ReplaySession, RefusesBlocksThatTheRecordingNeverAllocated) {
   const auto result = Replay({Step(2, 1, {3})}, &target);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("block 3"));
+}
+
+TEST(ReplaySession, ErrorsSayAtWhichStep) {
+  NotingTarget loses;
+  loses.lose = 2;
+  EXPECT_EQ(Replay({Step(1, 1), Step(2, 2)}, &loses).status(),
+            absl::UnavailableError("step 2: gone"));
+  NotingTarget fails;
+  fails.fails = true;
+  EXPECT_EQ(Replay({Allocated(1, {7}), Step(2, 1, {7})}, &fails).status(),
+            absl::DeadlineExceededError("before step 1: no answer"));
+  NotingTarget target;
+  EXPECT_EQ(Replay({Step(1, 1), Step(2, 2, {3})}, &target).status().message(),
+            "step 2: the recording names block 3, which it has not allocated");
+}
+
+TEST(ReplaySession, ComparesNothingWithoutRows) {
+  NotingTarget target;
+  v1::SessionRecord omits = Step(1, 1);
+  omits.mutable_step()->set_omit_rows(true);
+  const auto result = Replay({omits}, &target);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->steps, 1u);
+  EXPECT_FALSE(result->has_compared());
+  // A refusal in place of the answer is a difference all the same.
+  target.refuse = 1;
+  const auto refused = Replay({omits}, &target);
+  ASSERT_TRUE(refused.ok()) << refused.status();
+  EXPECT_TRUE(refused->has_compared());
 }
 
 TEST(ReplaySession, EndsAtTheFirstDifference) {

@@ -288,7 +288,8 @@ absl::StatusOr<std::optional<AnswerDifference>> FirstDifference(const v1::StepRe
 
 uint64_t NumComparedRows(const v1::StepResponse& recorded) {
   const auto& statuses = recorded.rows().status();
-  return static_cast<uint64_t>(std::count_if(statuses.begin(), statuses.end(), DidSomething));
+  const auto ran = std::count_if(statuses.begin(), statuses.end(), DidSomething);
+  return static_cast<uint64_t>(ran) + RefusedEntries(recorded).size();
 }
 
 }  // namespace reprise::tools

@@ -34,7 +34,7 @@ std::string DifferenceText(const AnswerDifference& difference);
 absl::StatusOr<std::optional<AnswerDifference>> FirstDifference(const v1::StepResponse& recorded,
                                                                 const v1::StepResponse& got);
 
-// Results of rows that FirstDifference looks at.
+// Results of rows that FirstDifference looks at, refusals of single rows among them.
 uint64_t NumComparedRows(const v1::StepResponse& recorded);
 
 }  // namespace reprise::tools

@@ -55,16 +55,24 @@ class Replayer {
 
   absl::Status Repeat(const v1::SessionRecord& call) {
     if (call.has_step()) return RepeatStep(call);
-    if (call.has_allocate()) return RepeatAllocate(call.allocated());
-    google::protobuf::RepeatedField<uint32_t> blocks = call.free().blocks();
-    REPRISE_RETURN_IF_ERROR(blocks_.Map(&blocks));
-    REPRISE_RETURN_IF_ERROR(target_.Free({blocks.begin(), blocks.end()}));
-    blocks_.Remove(call.free().blocks());
-    return absl::OkStatus();
+    const absl::Status status =
+        call.has_allocate() ? RepeatAllocate(call.allocated()) : RepeatFree(call.free());
+    if (status.ok()) return status;
+    // The steps before it were repeated.
+    return absl::Status(status.code(),
+                        absl::StrCat("before step ", result_.steps + 1, ": ", status.message()));
   }
   const ReplayResult& result() const { return result_; }
 
  private:
+  absl::Status RepeatFree(const v1::FreeRequest& recorded) {
+    google::protobuf::RepeatedField<uint32_t> blocks = recorded.blocks();
+    REPRISE_RETURN_IF_ERROR(blocks_.Map(&blocks));
+    REPRISE_RETURN_IF_ERROR(target_.Free({blocks.begin(), blocks.end()}));
+    blocks_.Remove(recorded.blocks());
+    return absl::OkStatus();
+  }
+
   absl::Status RepeatAllocate(const v1::AllocateResponse& recorded) {
     const auto count = static_cast<uint32_t>(recorded.blocks_size());
     REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> got, target_.Allocate(count));
@@ -76,7 +84,8 @@ class Replayer {
     return absl::OkStatus();
   }
 
-  absl::Status RepeatStep(const v1::SessionRecord& call) {
+  // The step with the blocks of the replay, and its answer.
+  absl::Status SendStep(const v1::SessionRecord& call) {
     step_ = call.step();
     const bool is_refused_alone = step_.isolate_bad_rows();
     for (v1::AddRow& row : *step_.mutable_add())
@@ -84,7 +93,15 @@ class Replayer {
     for (v1::AppendBlocks& row : *step_.mutable_append())
       REPRISE_RETURN_IF_ERROR(blocks_.Map(row.mutable_blocks(), is_refused_alone));
     REPRISE_RETURN_IF_ERROR(blocks_.Map(step_.mutable_copy_blocks()));
-    REPRISE_RETURN_IF_ERROR(target_.Step(step_, &answer_));
+    return target_.Step(step_, &answer_);
+  }
+
+  absl::Status RepeatStep(const v1::SessionRecord& call) {
+    const absl::Status sent = SendStep(call);
+    if (!sent.ok()) {
+      return absl::Status(sent.code(),
+                          absl::StrCat("step ", call.step().sequence(), ": ", sent.message()));
+    }
     ++result_.steps;
     if (step_.omit_rows()) ++result_.steps_without_rows;
     if (answer_.has_step()) {

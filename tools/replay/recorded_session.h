@@ -36,10 +36,14 @@ struct ReplayResult {
   uint64_t rows = 0;                // results that were compared
   uint64_t steps_without_rows = 0;  // of omit_rows: nothing to compare
   std::optional<AnswerDifference> difference = {};
+
+  // Whether it says anything of the answers: without rows none of them could have differed.
+  bool has_compared() const { return rows > 0 || difference.has_value(); }
 };
 
 // Repeats the session's calls, each when the one before has its answer, up to the first difference
 // or until `interrupted`. Errors: the target's; DataLoss where the recording contradicts itself.
+// They begin with the step: "step 17: ", or of a call of the pool "before step 17: ".
 absl::StatusOr<ReplayResult> ReplaySession(const RecordedSession& session, ReplayTarget* target,
                                            const std::atomic<bool>& interrupted);
 

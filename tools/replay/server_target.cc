@@ -14,27 +14,49 @@ constexpr std::chrono::seconds kWaitForServer(5);
 
 }  // namespace
 
-ReplayServer::ReplayServer(std::string address, Connection connection)
+ReplayServer::ReplayServer(std::string address, Connection connection,
+                           std::chrono::nanoseconds timeout, const std::atomic<bool>* interrupted)
     : address_(std::move(address)),
       connection_(std::move(connection)),
-      stub_(v1::StepService::NewStub(connection_.channel())) {}
+      stub_(v1::StepService::NewStub(connection_.channel())),
+      limit_(timeout, interrupted) {}
 
 absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Connect(
-    const ConnectionOptions& options) {
+    const ConnectionOptions& options, std::chrono::nanoseconds timeout,
+    const std::atomic<bool>* interrupted) {
   REPRISE_ASSIGN_OR_RETURN(Connection connection, Connection::Open(options));
   REPRISE_RETURN_IF_ERROR(
-      WaitUntilServing(connection.channel(), options.address, kWaitForServer, nullptr));
-  std::unique_ptr<ReplayServer> server(new ReplayServer(options.address, std::move(connection)));
-  grpc::ClientContext context;
-  server->connection_.Prove(&context);
+      WaitUntilServing(connection.channel(), options.address, kWaitForServer, interrupted));
+  std::unique_ptr<ReplayServer> server(
+      new ReplayServer(options.address, std::move(connection), timeout, interrupted));
+  const auto describe = [&server](grpc::ClientContext* context) {
+    return server->stub_->Describe(context, v1::DescribeRequest(), &server->description_);
+  };
   REPRISE_RETURN_IF_ERROR(
-      FromGrpc(server->stub_->Describe(&context, v1::DescribeRequest(), &server->description_),
-               absl::StrCat("Describe of the server at ", options.address)));
+      server->Call(describe, absl::StrCat("Describe of the server at ", options.address)));
   return server;
 }
 
+absl::Status ReplayServer::Silent(const absl::Status& broken_off) {
+  is_silent_ = true;
+  return absl::Status(broken_off.code(),
+                      absl::StrCat("the server at ", address_, ": ", broken_off.message()));
+}
+
+absl::Status ReplayServer::Call(const std::function<grpc::Status(grpc::ClientContext*)>& call,
+                                const std::string& doing) {
+  grpc::ClientContext context;
+  connection_.Prove(&context);
+  const LimitedCall limited(&limit_, &context);
+  const grpc::Status status = call(&context);
+  if (status.ok()) return absl::OkStatus();
+  const absl::Status broken_off = limited.broken_off();
+  if (broken_off.ok()) return FromGrpc(status, doing);
+  return absl::Status(broken_off.code(), absl::StrCat(doing, ": ", Silent(broken_off).message()));
+}
+
 absl::StatusOr<std::unique_ptr<ReplayTarget>> ReplayServer::OpenSession() {
-  auto target = std::make_unique<ServerTarget>(*this);
+  auto target = std::make_unique<ServerTarget>(this);
   REPRISE_RETURN_IF_ERROR(target->Open());
   return std::unique_ptr<ReplayTarget>(std::move(target));
 }
@@ -44,55 +66,67 @@ absl::Status ServerTarget::Open() {
   stream_ = server_.stub_->StepStream(&context_);
   request_.mutable_open()->set_client(absl::StrCat("reprise replay ", REPRISE_VERSION));
   v1::StepStreamResponse response;
-  if (!stream_->Write(request_) || !stream_->Read(&response)) return StreamEnd();
+  const absl::Status status = Exchange(&response);
+  if (!status.ok())
+    return absl::Status(status.code(), absl::StrCat("opening a session: ", status.message()));
   session_ = response.opened().session();
   return absl::OkStatus();
 }
 
 ServerTarget::~ServerTarget() {
   if (stream_ == nullptr || finished_) return;
+  const LimitedCall limited(&server_.limit_, &context_);
+  // Nobody waits for it again.
+  if (server_.is_silent_) context_.TryCancel();
   // Whoever opens the next session finds this one's blocks free: the stream's end says so.
   stream_->WritesDone();
-  StreamEnd().IgnoreError();
+  StreamEnd(limited).IgnoreError();
 }
 
-absl::Status ServerTarget::StreamEnd() {
+absl::Status ServerTarget::Exchange(v1::StepStreamResponse* answer) {
+  const LimitedCall limited(&server_.limit_, &context_);
+  if (stream_->Write(request_) && stream_->Read(answer)) return absl::OkStatus();
+  return StreamEnd(limited);
+}
+
+absl::Status ServerTarget::StreamEnd(const LimitedCall& call) {
   v1::StepStreamResponse unread;
   while (stream_->Read(&unread)) {
   }
   finished_ = true;
-  const std::string what = absl::StrCat("the server at ", server_.address_, " ended the session");
   const grpc::Status status = stream_->Finish();
+  const absl::Status broken_off = call.broken_off();
+  if (!broken_off.ok()) return server_.Silent(broken_off);
+  const std::string what = absl::StrCat("the server at ", server_.address_, " ended the session");
   return status.ok() ? absl::UnavailableError(what) : FromGrpc(status, what);
 }
 
 absl::StatusOr<std::vector<uint32_t>> ServerTarget::Allocate(uint32_t count) {
-  grpc::ClientContext context;
-  server_.connection_.Prove(&context);
   v1::AllocateRequest request;
   v1::AllocateResponse response;
   request.set_session(session_);
   request.set_count(count);
-  REPRISE_RETURN_IF_ERROR(FromGrpc(server_.stub_->Allocate(&context, request, &response),
-                                   absl::StrCat("allocating ", count, " blocks")));
+  const auto allocate = [&](grpc::ClientContext* context) {
+    return server_.stub_->Allocate(context, request, &response);
+  };
+  REPRISE_RETURN_IF_ERROR(server_.Call(allocate, absl::StrCat("allocating ", count, " blocks")));
   return std::vector<uint32_t>(response.blocks().begin(), response.blocks().end());
 }
 
 absl::Status ServerTarget::Free(const std::vector<uint32_t>& blocks) {
-  grpc::ClientContext context;
-  server_.connection_.Prove(&context);
   v1::FreeRequest request;
   v1::FreeResponse response;
   request.set_session(session_);
   request.mutable_blocks()->Assign(blocks.begin(), blocks.end());
-  return FromGrpc(server_.stub_->Free(&context, request, &response),
-                  absl::StrCat("freeing ", blocks.size(), " blocks"));
+  const auto free = [&](grpc::ClientContext* context) {
+    return server_.stub_->Free(context, request, &response);
+  };
+  return server_.Call(free, absl::StrCat("freeing ", blocks.size(), " blocks"));
 }
 
 absl::Status ServerTarget::Step(const v1::StepRequest& step, v1::StepStreamResponse* answer) {
   *request_.mutable_step() = step;
-  if (!stream_->Write(request_) || !stream_->Read(answer)) return StreamEnd();
-  return absl::OkStatus();
+  return Exchange(answer);
 }
 
 }  // namespace reprise::tools

@@ -3,7 +3,10 @@
 #ifndef REPRISE_TOOLS_REPLAY_SERVER_TARGET_H_
 #define REPRISE_TOOLS_REPLAY_SERVER_TARGET_H_
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +16,7 @@
 #include "grpcpp/support/sync_stream.h"
 #include "reprise/v1/step_service.grpc.pb.h"
 #include "tools/connection.h"
+#include "tools/replay/call_limit.h"
 #include "tools/replay/replay_target.h"
 
 namespace reprise::tools {
@@ -20,9 +24,13 @@ namespace reprise::tools {
 // A server that replays go to.
 class ReplayServer {
  public:
-  // Waits a few seconds for it to serve, and asks what it is. Errors: those of Connection,
-  // WaitUntilServing, and of the call.
-  static absl::StatusOr<std::unique_ptr<ReplayServer>> Connect(const ConnectionOptions& options);
+  // Waits a few seconds for it to serve, and asks what it is. `timeout` is of each call from here
+  // on, and of each step; 0: none. `interrupted` must outlive the server. Errors: those of
+  // Connection, WaitUntilServing, and of the call; DeadlineExceeded where it is not answered in
+  // time; Cancelled once `interrupted` is true. The last two are errors of sessions, too.
+  static absl::StatusOr<std::unique_ptr<ReplayServer>> Connect(
+      const ConnectionOptions& options, std::chrono::nanoseconds timeout,
+      const std::atomic<bool>* interrupted);
 
   const v1::DescribeResponse& description() const { return description_; }
   // Opens a session; the server must outlive it. Errors: the server's.
@@ -30,17 +38,26 @@ class ReplayServer {
 
  private:
   friend class ServerTarget;
-  ReplayServer(std::string address, Connection connection);
+  ReplayServer(std::string address, Connection connection, std::chrono::nanoseconds timeout,
+               const std::atomic<bool>* interrupted);
+
+  // A call beside a stream; `doing` begins the messages.
+  absl::Status Call(const std::function<grpc::Status(grpc::ClientContext*)>& call,
+                    const std::string& doing);
+  // Why a call was broken off, with the server's name. From then on it is taken to be silent.
+  absl::Status Silent(const absl::Status& broken_off);
 
   const std::string address_;
   const Connection connection_;
   const std::unique_ptr<v1::StepService::Stub> stub_;
+  CallLimit limit_;
+  bool is_silent_ = false;
   v1::DescribeResponse description_;
 };
 
 class ServerTarget final : public ReplayTarget {
  public:
-  explicit ServerTarget(const ReplayServer& server) : server_(server) {}
+  explicit ServerTarget(ReplayServer* server) : server_(*server) {}
   ~ServerTarget() override;
 
   absl::Status Open();
@@ -49,10 +66,12 @@ class ServerTarget final : public ReplayTarget {
   absl::Status Step(const v1::StepRequest& step, v1::StepStreamResponse* answer) override;
 
  private:
-  // Why the stream ended.
-  absl::Status StreamEnd();
+  // Sends the request, and waits for its answer.
+  absl::Status Exchange(v1::StepStreamResponse* answer);
+  // Why the stream ended, on which `call` was made.
+  absl::Status StreamEnd(const LimitedCall& call);
 
-  const ReplayServer& server_;
+  ReplayServer& server_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::StepStreamRequest, v1::StepStreamResponse>> stream_;
   bool finished_ = false;
