@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/simulated_device.h"
 
-#include <limits>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "models/config/json_input.h"
 #include "models/decoder.h"
+#include "models/kv_pool.h"
 #include "models/weights/file_input.h"
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
@@ -21,6 +22,7 @@ using models::JsonFields;
 constexpr std::string_view kSchema = "reprise.profile/1";
 constexpr size_t kMaxProfileBytes = size_t{64} << 20;
 constexpr int64_t kMaxCount = int64_t{1} << 60;
+constexpr double kNsPerUs = 1e3;
 
 absl::Status Refuse(const std::string& what, const std::string& got, const std::string& allowed) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": got ", got, ", allowed: ", allowed));
@@ -75,31 +77,42 @@ absl::Status ReadEngine(const Json& engine, const std::string& path, SimulatedDe
   return absl::OkStatus();
 }
 
+absl::StatusOr<double> PositiveUpTo(const JsonFields& fields, const char* name, uint64_t max,
+                                    const std::string& why) {
+  REPRISE_ASSIGN_OR_RETURN(const double value, fields.Positive(name));
+  if (value <= static_cast<double>(max)) return value;
+  return fields.Refuse(name, absl::StrCat("a number up to ", max, why));
+}
+
 absl::StatusOr<engine::StepCostPoint> ReadPoint(const Json& point, const std::string& path) {
   if (!point.is_object()) return Refuse(path, models::ShowJson(point), "an object");
-  constexpr double kNsPerUs = 1e3;
   REPRISE_ASSIGN_OR_RETURN(const Json* plain, ObjectAt(point, "plain", path + ".plain"));
   REPRISE_ASSIGN_OR_RETURN(const Json* device,
                            ObjectAt(*plain, "device_us", path + ".plain.device_us"));
   const JsonFields fields(point, path + ".");
   engine::StepCostPoint read;
-  REPRISE_ASSIGN_OR_RETURN(read.rows,
-                           fields.Integer("rows", 1, std::numeric_limits<uint32_t>::max()));
+  REPRISE_ASSIGN_OR_RETURN(read.rows, fields.Integer("rows", 1, engine::kMaxCostRows));
   // Profiles of models without a window may leave mean_attended out.
   const char* context = fields.Find("mean_attended") != nullptr ? "mean_attended" : "mean_context";
-  REPRISE_ASSIGN_OR_RETURN(read.context, fields.Positive(context));
-  REPRISE_ASSIGN_OR_RETURN(const double us,
-                           JsonFields(*device, path + ".plain.device_us.").Positive("p50"));
+  REPRISE_ASSIGN_OR_RETURN(read.context,
+                           PositiveUpTo(fields, context, engine::kMaxCostContext, " tokens"));
+  constexpr auto kMaxUs = static_cast<uint64_t>(engine::kMaxStepNs / kNsPerUs);
+  REPRISE_ASSIGN_OR_RETURN(
+      const double us, PositiveUpTo(JsonFields(*device, path + ".plain.device_us."), "p50", kMaxUs,
+                                    ", after which an engine gives a step up"));
   read.device_ns = us * kNsPerUs;
   return read;
 }
 
-absl::StatusOr<std::string> KvDTypeOf(const models::ModelSpec& spec,
-                                      const engine::DecodeEngineOptions& options,
-                                      runtime::DType dtype) {
-  const runtime::DType kv =
-      options.kv_dtype ? *options.kv_dtype : spec.kv_cache_dtype.value_or(dtype);
-  return std::string(runtime::NameOf(kv));
+// Of a pool of `bytes`; `what` says whose word it is.
+absl::Status CheckPool(const std::string& what, uint64_t bytes,
+                       const models::KvGeometry& geometry) {
+  const uint64_t block_bytes = std::max<uint64_t>(1, geometry.BlockBytes());
+  if (bytes / block_bytes <= kMaxSimulatedBlocks) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, ": got ", bytes, " bytes, ", bytes / block_bytes, " KV blocks of ", block_bytes,
+      ", allowed: at most ", kMaxSimulatedBlocks * block_bytes, " bytes, ", kMaxSimulatedBlocks,
+      " blocks: their memory is not there, but what is kept of each is"));
 }
 
 absl::Status CheckSame(const std::string& what, const std::string& got,
@@ -121,9 +134,14 @@ absl::Status SimulatedDevice::Apply(const models::ModelSource& source,
   const runtime::DType computes =
       options->dtype_from_checkpoint ? spec.checkpoint_dtype : options->dtype;
   REPRISE_RETURN_IF_ERROR(CheckSame("dtype", std::string(runtime::NameOf(computes)), dtype));
-  REPRISE_ASSIGN_OR_RETURN(const std::string kv, KvDTypeOf(spec, *options, computes));
-  if (!kv_dtype.empty()) REPRISE_RETURN_IF_ERROR(CheckSame("kv_dtype", kv, kv_dtype));
-  if (options->kv_cache_bytes == 0) options->kv_cache_bytes = kv_cache_bytes;
+  const runtime::DType kv = options->kv_dtype.value_or(spec.kv_cache_dtype.value_or(computes));
+  if (!kv_dtype.empty())
+    REPRISE_RETURN_IF_ERROR(CheckSame("kv_dtype", std::string(runtime::NameOf(kv)), kv_dtype));
+  const bool is_asked_for = options->kv_cache_bytes != 0;
+  if (!is_asked_for) options->kv_cache_bytes = kv_cache_bytes;
+  REPRISE_RETURN_IF_ERROR(CheckPool(
+      is_asked_for ? "KV cache" : name + ": engine.memory_bytes.kv_cache", options->kv_cache_bytes,
+      models::KvGeometry::For(spec, std::max(1u, options->block_size), kv)));
   if (options->mixed_buckets.empty()) options->mixed_buckets = mixed_buckets;
   diagnostics->simulation = simulation.get();
   return absl::OkStatus();
@@ -137,6 +155,7 @@ absl::StatusOr<SimulatedDevice> ParseSimulatedDevice(const std::string& name,
   REPRISE_ASSIGN_OR_RETURN(const std::string schema, fields.StringOr("schema", ""));
   if (schema != kSchema) return fields.Refuse("schema", std::string(kSchema));
   SimulatedDevice device;
+  device.name = name;
   REPRISE_ASSIGN_OR_RETURN(const Json* engine, ObjectAt(profile, "engine", prefix + "engine"));
   REPRISE_RETURN_IF_ERROR(ReadEngine(*engine, prefix + "engine.", &device));
   REPRISE_ASSIGN_OR_RETURN(const Json* points, ArrayAt(profile, "points", prefix + "points"));

@@ -19,7 +19,12 @@
 
 namespace reprise::tools {
 
+// Blocks of a pool that has no memory: what the engine keeps of each, 36 bytes, is there (2.4 GB).
+// Those of llama-3.1-8b would take 128 TiB.
+inline constexpr uint64_t kMaxSimulatedBlocks = uint64_t{1} << 26;
+
 struct SimulatedDevice {
+  std::string name;  // of the profile, for messages
   // What was profiled.
   std::string device;
   std::string architecture;
@@ -32,14 +37,14 @@ struct SimulatedDevice {
 
   // Has an engine of `source`, which `simulation` must outlive, be this device: fills in the pool
   // and the mixed buckets where options leave them open. Errors: FailedPrecondition where the
-  // profile is of another model or data type (what, got, allowed); those of reading the model's
-  // config.
+  // profile is of another model or data type (what, got, allowed); InvalidArgument for a pool of
+  // more than kMaxSimulatedBlocks; those of reading the model's config.
   absl::Status Apply(const models::ModelSource& source, engine::DecodeEngineOptions* options,
                      engine::EngineDiagnostics* diagnostics) const;
 };
 
 // Errors, which begin with `name`: InvalidArgument names what of the profile is missing or is not
-// as it should be.
+// as it should be: times, rows and contexts are within the bounds of engine::StepCost.
 absl::StatusOr<SimulatedDevice> ParseSimulatedDevice(const std::string& name,
                                                      std::string_view json);
 // The same of a file. Errors: also those of models::ReadFile.

@@ -24,12 +24,15 @@ double Straight(double x, double x0, double y0, double x1, double y1) {
 }
 
 absl::Status CheckPoint(const StepCostPoint& point) {
-  if (point.rows >= 1 && point.context > 0 && point.device_ns > 0 && std::isfinite(point.context) &&
-      std::isfinite(point.device_ns))
+  // Numbers that are none fail as well.
+  if (point.rows >= 1 && point.rows <= kMaxCostRows && point.context > 0 &&
+      point.context <= kMaxCostContext && point.device_ns > 0 &&
+      point.device_ns <= static_cast<double>(kMaxStepNs))
     return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("point: got ", point.rows, " rows, context ",
-                                                 point.context, ", ", point.device_ns,
-                                                 " ns; allowed: all of them above 0"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("point: got ", point.rows, " rows, context ", point.context, ", ",
+                   point.device_ns, " ns; allowed: all of them above 0, up to ", kMaxCostRows,
+                   " rows, context ", kMaxCostContext, ", ", kMaxStepNs, " ns"));
 }
 
 }  // namespace
@@ -78,6 +81,8 @@ uint64_t StepCost::TimeNs(const StepLoad& load) const {
   const size_t i = Segment(lines_, rows, [](const Line& line) { return line.rows; });
   const double ns = Straight(rows, lines_[i].rows, lines_[i].At(context), lines_[i + 1].rows,
                              lines_[i + 1].At(context));
+  // A line between points that are close rises beyond any number far from them.
+  if (!(ns < static_cast<double>(kMaxStepNs))) return kMaxStepNs;
   return static_cast<uint64_t>(std::llround(std::max(ns, shortest_ns_)));
 }
 

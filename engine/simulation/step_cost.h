@@ -12,11 +12,18 @@
 
 namespace reprise::engine {
 
+// A step takes no longer: an engine takes one without a result for a fault then
+// (DecodeEngineOptions::watchdog_timeout_ms), so that none has been measured to take longer.
+inline constexpr uint64_t kMaxStepNs = 30'000'000'000;
+// No engine runs more rows, or longer ones.
+inline constexpr uint32_t kMaxCostRows = 1u << 16;
+inline constexpr uint32_t kMaxCostContext = 1u << 30;
+
 // A measured decode step.
 struct StepCostPoint {
-  uint32_t rows = 0;   // of one query token each
-  double context = 0;  // tokens that each of them attends over
-  double device_ns = 0;
+  uint32_t rows = 0;     // of one query token each; up to kMaxCostRows
+  double context = 0;    // tokens that each of them attends over; up to kMaxCostContext
+  double device_ns = 0;  // up to kMaxStepNs
 };
 
 // What of a step decides how long it takes.
@@ -28,12 +35,13 @@ struct StepLoad {
 class StepCost {
  public:
   // Errors: InvalidArgument (what, got, allowed) unless there are points of two numbers of rows or
-  // more, of two contexts or more for each of them, no two of one size, with times above 0.
+  // more, of two contexts or more for each of them, no two of one size, with times above 0, all of
+  // them within the bounds above.
   static absl::StatusOr<StepCost> Create(std::vector<StepCostPoint> points);
 
   // Bilinear in query tokens and in tokens attended over per query token: between measured numbers
   // of rows, and beyond the largest, straight on; below the smallest as there. Never less than the
-  // shortest time measured.
+  // shortest time measured, and never more than kMaxStepNs.
   uint64_t TimeNs(const StepLoad& load) const;
 
  private:

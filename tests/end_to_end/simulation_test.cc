@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,24 @@ TEST_F(Simulated, IsRecordedAndRepeated) {
   Program real({"replay", file});
   EXPECT_EQ(real.Wait(), 1);
   EXPECT_THAT(real.stderr_text(), HasSubstr("allowed: --device sim --profile FILE"));
+}
+
+TEST_F(Simulated, BoundsThePoolAndTheTimesOfSteps) {
+  std::vector<std::string> arguments = {"run",     "--model",         model_, "--kv-cache",
+                                        "8192TiB", "--prompt-tokens", "5"};
+  const std::vector<std::string> flags = Flags();
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  Program pool(arguments);
+  EXPECT_EQ(pool.Wait(), 1);
+  EXPECT_THAT(pool.stderr_text(), HasSubstr("reprise run: KV cache: got 9007199254740992 bytes"));
+  json profile = json::parse(ReadTextFile(profile_));
+  profile["points"][0]["plain"]["device_us"]["p50"] = 1e30;
+  std::ofstream(profile_) << profile.dump();
+  Program slow({"run", "--model", model_, "--device", "sim", "--profile", profile_,
+                "--prompt-tokens", "5", "--max-new-tokens", "2"});
+  EXPECT_EQ(slow.Wait(), 1);
+  EXPECT_THAT(slow.stderr_text(),
+              HasSubstr(profile_ + ": points[0].plain.device_us.p50: got 1e+30, allowed a number"));
 }
 
 TEST_F(Simulated, WantsAProfileOfItsModel) {

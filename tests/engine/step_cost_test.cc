@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,18 @@ TEST(StepCost, IsNeverLessThanTheShortestMeasured) {
   EXPECT_EQ(cost.TimeNs({.tokens = 0, .kv_tokens = 0}), 1100u);
 }
 
+TEST(StepCost, IsNeverMoreThanAnEngineWaitsFor) {
+  // Contexts that are close: far from them the line is as steep as noise makes it.
+  const StepCost steep =
+      Cost({{1, 100, 1000}, {1, 100.001, 9000}, {2, 100, 1000}, {2, 100.001, 9000}});
+  EXPECT_NEAR(static_cast<double>(steep.TimeNs({.tokens = 1, .kv_tokens = 1000})), 7.2e9, 1e6);
+  EXPECT_EQ(steep.TimeNs({.tokens = 1, .kv_tokens = 1u << 20}), kMaxStepNs);
+  // So close that it is beyond what a double holds, and two of them differ by no number.
+  const StepCost steeper =
+      Cost({{1, 1e-300, 1000}, {1, 2e-300, 9000}, {2, 1e-300, 1000}, {2, 2e-300, 9000}});
+  EXPECT_EQ(steeper.TimeNs({.tokens = 2, .kv_tokens = 1u << 20}), kMaxStepNs);
+}
+
 TEST(StepCost, RefusesWhatTellsTooLittle) {
   const auto refusal = [](const std::vector<StepCostPoint>& points) {
     const auto cost = StepCost::Create(points);
@@ -92,6 +105,10 @@ TEST(StepCost, RefusesWhatTellsTooLittle) {
   EXPECT_THAT(refusal({{1, 100, 1}, {1, 100, 2}}), HasSubstr("got two of 1 rows and context 100"));
   EXPECT_THAT(refusal({{1, 100, 0}}), HasSubstr("all of them above 0"));
   EXPECT_THAT(refusal({{0, 100, 1}}), HasSubstr("0 rows"));
+  EXPECT_THAT(refusal({{1, 100, 30e9 + 100}}), HasSubstr("30000000000 ns"));
+  EXPECT_THAT(refusal({{1, 1.1e9, 1}}), HasSubstr("context 1073741824"));
+  EXPECT_THAT(refusal({{65537, 100, 1}}), HasSubstr("got 65537 rows"));
+  EXPECT_THAT(refusal({{1, 100, std::numeric_limits<double>::quiet_NaN()}}), HasSubstr("nan ns"));
 }
 
 }  // namespace

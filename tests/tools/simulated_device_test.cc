@@ -75,6 +75,50 @@ TEST(SimulatedDevice, LeavesWhatWasAskedFor) {
   EXPECT_THAT(options.mixed_buckets, ElementsAre(64));
 }
 
+// An 8B model's block of 16 tokens takes 2 MiB.
+TEST(SimulatedDevice, BoundsThePoolByWhatIsKeptOfEachBlock) {
+  constexpr uint64_t kMost = kMaxSimulatedBlocks << 21;
+  const auto apply = [](uint64_t profiled, uint64_t asked) {
+    json profile = Profile();
+    profile["engine"]["memory_bytes"]["kv_cache"] = profiled;
+    const auto device = ParseSimulatedDevice("p.json", profile.dump());
+    if (!device.ok()) return device.status();
+    engine::DecodeEngineOptions options{.kv_cache_bytes = asked};
+    engine::EngineDiagnostics diagnostics;
+    return device->Apply({.preset = "llama-3.1-8b"}, &options, &diagnostics);
+  };
+  EXPECT_EQ(apply(kMost, 0), absl::OkStatus());
+  EXPECT_EQ(apply(1, kMost), absl::OkStatus());
+  const absl::Status profiled = apply(kMost + (1 << 21), 0);
+  EXPECT_EQ(profiled.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(profiled.message()),
+              HasSubstr("p.json: engine.memory_bytes.kv_cache: got 140737490452480 bytes, 67108865 "
+                        "KV blocks of 2097152, allowed: at most 140737488355328 bytes, 67108864 "));
+  EXPECT_THAT(std::string(apply(1, uint64_t{1} << 53).message()),
+              HasSubstr("KV cache: got 9007199254740992 bytes, 4294967296 KV blocks"));
+}
+
+TEST(SimulatedDevice, BoundsWhatAStepIsSaidToTake) {
+  const auto refusal = [](const json& point) {
+    json profile = Profile();
+    profile["points"][1] = point;
+    const auto device = ParseSimulatedDevice("p.json", profile.dump());
+    EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(device.status().message());
+  };
+  EXPECT_THAT(refusal(Point(1, 200, 1e30)),
+              HasSubstr("p.json: points[1].plain.device_us.p50: got 1e+30, allowed a number up to "
+                        "30000000, after which an engine gives a step up"));
+  EXPECT_THAT(refusal(Point(1, 2e9, 5000)),
+              HasSubstr("points[1].mean_attended: got 2000000000.0, allowed a number up to "
+                        "1073741824 tokens"));
+  EXPECT_THAT(refusal(Point(65537, 200, 5000)),
+              HasSubstr("points[1].rows: got 65537, allowed an integer from 1 to 65536"));
+  json slow = Profile();
+  for (json& point : slow["points"]) point["plain"]["device_us"]["p50"] = 30e6;
+  EXPECT_TRUE(ParseSimulatedDevice("p.json", slow.dump()).ok());
+}
+
 TEST(SimulatedDevice, RefusesAProfileOfSomethingElse) {
   const auto device = ParseSimulatedDevice("p.json", Profile().dump());
   ASSERT_TRUE(device.ok()) << device.status();
