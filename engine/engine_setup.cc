@@ -34,26 +34,6 @@ absl::Status CheckDTypes(runtime::DType dtype, runtime::DType kv_dtype) {
                    " (the compute dtype), fp8_e4m3, fp8_e5m2"));
 }
 
-absl::Status CheckOptions(const DecodeEngineOptions& options) {
-  REPRISE_RETURN_IF_ERROR(CheckRange("block_size", options.block_size, 1, 65536));
-  REPRISE_RETURN_IF_ERROR(CheckRange("max_rows", options.max_rows, 1, 65536));
-  REPRISE_RETURN_IF_ERROR(CheckRange("pipeline_depth", options.pipeline_depth, 1, 8));
-  REPRISE_RETURN_IF_ERROR(CheckRange("max_steps_per_request", options.max_steps_per_request, 1,
-                                     kernels::kMaxStepsPerRequest));
-  REPRISE_RETURN_IF_ERROR(CheckRange("max_logit_rows", options.max_logit_rows, 0, 65536));
-  REPRISE_RETURN_IF_ERROR(CheckRange("max_prompt_logprobs", options.max_prompt_logprobs, 0, 65536));
-  REPRISE_RETURN_IF_ERROR(
-      CheckRange("max_draft_tokens", options.max_draft_tokens, 0, kernels::kMaxDraftTokens));
-  if (!(options.memory_fraction > 0.0 && options.memory_fraction <= 1.0))
-    return absl::InvalidArgumentError(absl::StrCat("memory_fraction is ", options.memory_fraction,
-                                                   "; allowed: more than 0, at most 1"));
-  for (const int64_t rows : options.decode_buckets)
-    REPRISE_RETURN_IF_ERROR(CheckRange("decode bucket", rows, 1, options.max_rows));
-  for (const int64_t tokens : options.mixed_buckets)
-    REPRISE_RETURN_IF_ERROR(CheckRange("mixed bucket", tokens, 1, 65536));
-  return absl::OkStatus();
-}
-
 // The one place where a step's limits come from. `o` has every default filled in.
 kernels::StepLimits LimitsOf(const DecodeEngineOptions& o, const models::ModelSpec& spec) {
   const int64_t widest_decode = *std::max_element(o.decode_buckets.begin(), o.decode_buckets.end());
@@ -126,6 +106,26 @@ absl::StatusOr<models::ModelWeights> LoadWeights(runtime::Device& device,
   auto weights = models::ModelWeights::Load(device, plan, *checkpoint, report);
   clock->Mark("reading, packing and uploading weights");
   return weights;
+}
+
+absl::Status CheckOptions(const DecodeEngineOptions& options) {
+  REPRISE_RETURN_IF_ERROR(CheckRange("block_size", options.block_size, 1, 65536));
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_rows", options.max_rows, 1, 65536));
+  REPRISE_RETURN_IF_ERROR(CheckRange("pipeline_depth", options.pipeline_depth, 1, 8));
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_steps_per_request", options.max_steps_per_request, 1,
+                                     kernels::kMaxStepsPerRequest));
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_logit_rows", options.max_logit_rows, 0, 65536));
+  REPRISE_RETURN_IF_ERROR(CheckRange("max_prompt_logprobs", options.max_prompt_logprobs, 0, 65536));
+  REPRISE_RETURN_IF_ERROR(
+      CheckRange("max_draft_tokens", options.max_draft_tokens, 0, kernels::kMaxDraftTokens));
+  if (!(options.memory_fraction > 0.0 && options.memory_fraction <= 1.0))
+    return absl::InvalidArgumentError(absl::StrCat("memory_fraction is ", options.memory_fraction,
+                                                   "; allowed: more than 0, at most 1"));
+  for (const int64_t rows : options.decode_buckets)
+    REPRISE_RETURN_IF_ERROR(CheckRange("decode bucket", rows, 1, options.max_rows));
+  for (const int64_t tokens : options.mixed_buckets)
+    REPRISE_RETURN_IF_ERROR(CheckRange("mixed bucket", tokens, 1, 65536));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& options,

@@ -19,6 +19,10 @@ struct ResolvedOptions {
   kernels::StepLimits limits = {};
 };
 
+// What ResolveOptions checks of the options alone: each of them, and every bucket, is one that
+// there may be. Errors: InvalidArgument with option, got, allowed.
+absl::Status CheckOptions(const DecodeEngineOptions& options);
+
 // Of `device` only the kind is asked. Errors: InvalidArgument with option, got, allowed.
 absl::StatusOr<ResolvedOptions> ResolveOptions(const DecodeEngineOptions& options,
                                                const models::ModelSpec& spec,

@@ -34,6 +34,7 @@
 #include "tools/engine_flags.h"
 #include "tools/profile/profile_file.h"
 #include "tools/record.h"
+#include "tools/serve_config.h"
 #include "tools/signals.h"
 #include "tools/units.h"
 
@@ -185,8 +186,8 @@ absl::StatusOr<Verification> Verify(const AdviseFlags& flags, const BatchTrace& 
   return verification;
 }
 
-// The configuration file with the advised buckets, or with any, to find out whether that is
-// possible.
+// The configuration file with the advised buckets, or with others, to find out whether a server
+// would start with it. Errors: CheckServeConfig's.
 absl::StatusOr<std::string> ConfigWith(const BucketSet& set, const std::string& path) {
   std::string text;
   std::error_code error;
@@ -196,10 +197,12 @@ absl::StatusOr<std::string> ConfigWith(const BucketSet& set, const std::string& 
   std::vector<std::pair<std::string, std::string>> settings;
   if (!set.decode.empty()) settings.emplace_back("decode-buckets", absl::StrJoin(set.decode, ","));
   if (!set.mixed.empty()) settings.emplace_back("mixed-buckets", absl::StrJoin(set.mixed, ","));
-  return WithSettings(path, text, settings);
+  REPRISE_ASSIGN_OR_RETURN(text, WithSettings(path, text, settings));
+  REPRISE_RETURN_IF_ERROR(CheckServeConfig(path, text));
+  return text;
 }
 
-// Before anything is computed.
+// Before anything is computed: with buckets that any settings allow.
 absl::Status PrepareConfig(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   if (path == kStdoutFile) return UsageError("--serve-config: got \"-\", allowed: a file");
@@ -231,6 +234,9 @@ absl::Status Run(const AdviseFlags& flags, const Invocation& invocation) {
     REPRISE_ASSIGN_OR_RETURN(cost, BucketCost::OfProfile(flags.profile_file, profile));
   }
   REPRISE_ASSIGN_OR_RETURN(const AdviceOptions options, OptionsOf(flags, trace, cost, live));
+  // The largest bucket of either kind is in every set: where these do not fit, none does.
+  if (!flags.config_file.empty())
+    REPRISE_RETURN_IF_ERROR(ConfigWith(options.current, flags.config_file).status());
   REPRISE_ASSIGN_OR_RETURN(const Advice advice, Advise(trace, cost, options));
   if (trace.num_eager > 0) {
     console->Note(absl::StrCat("reprise advise: ", FormatCount(trace.num_eager),

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@
 #include "tools/connection_flags.h"
 #include "tools/console.h"
 #include "tools/engine_flags.h"
+#include "tools/serve_config.h"
 #include "tools/signals.h"
 #include "tools/units.h"
 
@@ -68,19 +70,24 @@ struct ServeFlags {
   bool print_config = false;
 };
 
-// A message limit that every step within the engine's limits fits, before there is an engine or a
-// device; or the one that was asked for, and a word where steps do not fit it.
-absl::StatusOr<uint32_t> MaxMessageBytes(const ServeFlags& flags, Console* console) {
-  REPRISE_ASSIGN_OR_RETURN(const models::ModelSpec model,
-                           models::ReadModelSpec(flags.engine.source));
+// A step within all limits that the options come to, on whatever device.
+absl::StatusOr<uint64_t> LargestStepBytes(const EngineFlags& flags) {
+  REPRISE_ASSIGN_OR_RETURN(const models::ModelSpec model, models::ReadModelSpec(flags.source));
   uint64_t step_bytes = 0;
   for (const runtime::DeviceKind kind : {runtime::DeviceKind::kHost, runtime::DeviceKind::kCuda}) {
     runtime::DeviceProperties device;
     device.kind = kind;
     REPRISE_ASSIGN_OR_RETURN(const engine::ResolvedOptions resolved,
-                             engine::ResolveOptions(flags.engine.engine, model, device));
+                             engine::ResolveOptions(flags.engine, model, device));
     step_bytes = std::max(step_bytes, service::MaxStepBytes(resolved.limits));
   }
+  return step_bytes;
+}
+
+// A message limit that every step within the engine's limits fits, before there is an engine or a
+// device; or the one that was asked for, and a word where steps do not fit it.
+absl::StatusOr<uint32_t> MaxMessageBytes(const ServeFlags& flags, Console* console) {
+  REPRISE_ASSIGN_OR_RETURN(const uint64_t step_bytes, LargestStepBytes(flags.engine));
   const uint64_t asked = flags.max_message_bytes;
   const uint64_t bytes =
       asked != 0 ? asked : std::clamp<uint64_t>(step_bytes, kMinDefaultMessage, kMaxMessage);
@@ -202,6 +209,33 @@ void TellServing(const LoadedEngine& loaded, const service::Server& server, Cons
                               metrics.empty() ? "" : absl::StrCat("metrics on ", metrics, "\n")));
 }
 
+// Options that are wrong together, before a file, a device or a socket is asked for.
+absl::Status CheckTogether(const ServeFlags& flags) {
+  REPRISE_RETURN_IF_ERROR(CheckDeviceFlags(flags.engine.device));
+  const absl::Status tls = service::CheckTlsFiles(flags.server.tls);
+  if (!tls.ok()) return UsageError(std::string(tls.message()));
+  if (flags.kv_exchange.empty() && flags.engine.engine.export_bytes != 0)
+    return UsageError("export-space: got some without --kv-exchange, allowed: with a directory");
+  return absl::OkStatus();
+}
+
+// The options with these buckets alone, so that what is wrong is theirs.
+absl::Status CheckBuckets(const std::string& path, const engine::DecodeEngineOptions& options) {
+  engine::DecodeEngineOptions decode, mixed;
+  decode.max_rows = mixed.max_rows = options.max_rows;
+  decode.decode_buckets = options.decode_buckets;
+  mixed.mixed_buckets = options.mixed_buckets;
+  const absl::Status decode_status = engine::CheckOptions(decode);
+  if (!decode_status.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": decode-buckets: ", decode_status.message(), ", which is its max-rows"));
+  }
+  const absl::Status mixed_status = engine::CheckOptions(mixed);
+  if (mixed_status.ok()) return mixed_status;
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, ": mixed-buckets: ", mixed_status.message()));
+}
+
 absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& console) {
   if (flags.json_notes) console.WriteNotesAsJson();
   const bool has_files = !flags.server.identities_file.empty() || !flags.server.tls.empty();
@@ -210,11 +244,7 @@ absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& 
   // The sockets come before the model: whether they are free shows in milliseconds, not after a
   // minute of loading.
   REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
-  REPRISE_RETURN_IF_ERROR(CheckDeviceFlags(flags.engine.device));
-  const absl::Status tls = service::CheckTlsFiles(flags.server.tls);
-  if (!tls.ok()) return UsageError(std::string(tls.message()));
-  if (flags.kv_exchange.empty() && flags.engine.engine.export_bytes != 0)
-    return UsageError("export-space: got some without --kv-exchange, allowed: with a directory");
+  REPRISE_RETURN_IF_ERROR(CheckTogether(flags));
   service::ServerOptions options = flags.server;
   options.commit = commit;
   options.record.source = flags.engine.source;
@@ -437,24 +467,47 @@ void AddTimeOptions(CLI::App* app, ServeFlags* flags) {
             "How long a stop waits for accepted steps");
 }
 
-}  // namespace
-
-Command AddServeCommand(CLI::App* root) {
-  auto flags = std::make_shared<ServeFlags>();
+// The subcommand; `flags` must outlive it.
+CLI::App* AddServeApp(CLI::App* root, ServeFlags* flags) {
   flags->engine.engine.max_steps_per_request = kDefaultStepsPerRequest;
   flags->engine.engine.max_draft_tokens = kDefaultDraftTokens;
   flags->server.listen = {std::string(kDefaultAddress)};
   CLI::App* app = root->add_subcommand("serve", "Serve a model to external schedulers over gRPC");
   app->footer(kServeExamples);
-  AddConfigOptions(app, flags.get());
-  AddListenOption(app, flags.get());
-  AddTelemetryOptions(app, flags.get());
-  AddLimitOptions(app, flags.get());
-  AddTimeOptions(app, flags.get());
+  AddConfigOptions(app, flags);
+  AddListenOption(app, flags);
+  AddTelemetryOptions(app, flags);
+  AddLimitOptions(app, flags);
+  AddTimeOptions(app, flags);
   NameOptionGroup(app, "Server");
-  AddIdentityOptions(app, flags.get());
+  AddIdentityOptions(app, flags);
   NameOptionGroup(app, "Identity");
   AddEngineOptions(app, &flags->engine, /*offers_simulation=*/true);
+  return app;
+}
+
+}  // namespace
+
+absl::Status CheckServeConfig(const std::string& path, std::string_view text) {
+  ServeFlags flags;
+  CLI::App root;
+  REPRISE_RETURN_IF_ERROR(ApplyConfigText(path, text, AddServeApp(&root, &flags)));
+  REPRISE_RETURN_IF_ERROR(CheckBuckets(path, flags.engine.engine));
+  const models::ModelSource& source = flags.engine.source;
+  const bool has_model = !source.directory.empty() || !source.preset.empty();
+  absl::Status status = has_model ? CheckSource(source) : absl::OkStatus();
+  status.Update(CheckTogether(flags));
+  status.Update(engine::CheckOptions(flags.engine.engine));
+  if (status.ok() && has_model) status = LargestStepBytes(flags.engine).status();
+  // The model may be where the server is, and not here.
+  if (status.ok() || absl::IsNotFound(status) || absl::IsPermissionDenied(status))
+    return absl::OkStatus();
+  return UsageError(absl::StrCat(path, ": ", status.message()));
+}
+
+Command AddServeCommand(CLI::App* root) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* app = AddServeApp(root, flags.get());
   return {app, [app, flags](const Invocation& invocation) -> absl::Status {
             if (!flags->config_file.empty())
               REPRISE_RETURN_IF_ERROR(ApplyConfigFile(flags->config_file, app));

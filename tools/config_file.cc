@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <istream>
 #include <map>
 #include <sstream>
 #include <string_view>
@@ -210,10 +211,12 @@ absl::Status Apply(const Setting& setting, CLI::Option* option) {
   return absl::OkStatus();
 }
 
-}  // namespace
+// What a file may begin with; "" where it does not.
+std::string_view ByteOrderMarkOf(std::string_view first_line) {
+  return first_line.starts_with(kByteOrderMark) ? kByteOrderMark : "";
+}
 
-absl::Status ApplyConfigFile(const std::string& path, CLI::App* app) {
-  REPRISE_ASSIGN_OR_RETURN(std::ifstream file, OpenInputFile("config: ", path));
+absl::Status ApplyLines(const std::string& path, std::istream& in, CLI::App* app) {
   std::map<std::string, uint64_t> lines;  // of keys
   uint64_t number = 0;
   const auto apply = [&](const std::string& text) -> absl::Status {
@@ -226,12 +229,24 @@ absl::Status ApplyConfigFile(const std::string& path, CLI::App* app) {
       return Refuse(absl::StrCat(setting.key, ": got it again, first in line ", first->second));
     return Apply(setting, option);
   };
-  for (std::string line; std::getline(file, line);) {
-    if (++number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
+  for (std::string line; std::getline(in, line);) {
+    if (++number == 1) line.erase(0, ByteOrderMarkOf(line).size());
     const absl::Status status = apply(line);
     if (!status.ok()) return UsageError(absl::StrCat(path, ":", number, ": ", status.message()));
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ApplyConfigFile(const std::string& path, CLI::App* app) {
+  REPRISE_ASSIGN_OR_RETURN(std::ifstream file, OpenInputFile("config: ", path));
+  return ApplyLines(path, file, app);
+}
+
+absl::Status ApplyConfigText(const std::string& path, std::string_view text, CLI::App* app) {
+  std::istringstream in{std::string(text)};
+  return ApplyLines(path, in, app);
 }
 
 absl::StatusOr<std::string> WithSettings(
@@ -255,11 +270,11 @@ absl::StatusOr<std::string> WithSettings(
     return whole;
   };
   for (std::string line; std::getline(in, line);) {
-    ++number;
-    const absl::StatusOr<std::string> taken = take(line);
+    const std::string mark(++number == 1 ? ByteOrderMarkOf(line) : "");
+    const absl::StatusOr<std::string> taken = take(line.substr(mark.size()));
     if (!taken.ok())
       return UsageError(absl::StrCat(path, ":", number, ": ", taken.status().message()));
-    absl::StrAppend(&out, *taken, "\n");
+    absl::StrAppend(&out, mark, *taken, "\n");
   }
   for (const auto& [key, value] : settings) {
     if (lines.find(key) == lines.end()) absl::StrAppend(&out, key, " = ", Quoted(value), "\n");

@@ -27,6 +27,8 @@ namespace reprise::tools {
 // usage errors name file, line and key: one that is not known, or given twice; a value of another
 // type, or that the option refuses; a line that is none of these.
 absl::Status ApplyConfigFile(const std::string& path, CLI::App* app);
+// The same of the text of such a file, which `path` names in errors.
+absl::Status ApplyConfigText(const std::string& path, std::string_view text, CLI::App* app);
 
 // The text of such a file with these keys set to these texts: in the line that a key has, whose
 // comment stays, or in a line at the end. Everything else stays as it is. `path` begins the

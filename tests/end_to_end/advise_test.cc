@@ -142,6 +142,41 @@ TEST_F(AdviseProgram, SetsTheBucketsOfAServersConfiguration) {
   Refused({trace, "--serve-config", "/no/such/folder/a.toml"}, 1, "/no/such/folder/a.toml");
 }
 
+TEST_F(AdviseProgram, WritesNoConfigurationThatServeRefuses) {
+  const std::string trace = Trace("rows,tokens,context,steps\n3,3,20,50\n2,9,,4\n");
+  const std::string config = File("serve.toml");
+  const auto refused = [&](const std::string& text, const std::vector<std::string>& buckets,
+                           int code, const std::string& says) {
+    std::ofstream(config, std::ios::trunc) << text;
+    std::vector<std::string> arguments = {"advise", trace, "--serve-config", config, "--json", "-"};
+    arguments.insert(arguments.end(), {"--decode-buckets", buckets[0]});
+    arguments.insert(arguments.end(), {"--mixed-buckets", buckets[1]});
+    Program program(arguments);
+    EXPECT_EQ(program.Wait(), code) << text;
+    EXPECT_THAT(program.stderr_text(), HasSubstr("reprise advise: " + config + says));
+    EXPECT_THAT(program.stdout_text(), IsEmpty());
+    EXPECT_EQ(ReadTextFile(config), text) << "stays as it was";
+  };
+  // Serve says the same of such a file.
+  const std::string few = "model = \"" + model_ + "\"\nmax-rows = 4\ndecode-buckets = \"1,8\"\n";
+  std::ofstream(config) << few;
+  Program serve({"serve", "--config", config, "--listen", "unix:" + File("a.sock")});
+  EXPECT_EQ(serve.Wait(), 1);
+  EXPECT_THAT(serve.stderr_text(), HasSubstr("decode bucket is 8; allowed: 1 to 4"));
+  refused(few, {"1,8", "16"}, 1,
+          ": decode-buckets: decode bucket is 8; allowed: 1 to 4, which is its max-rows");
+  refused("# no limit of its own\n", {"512", "16"}, 1,
+          ": decode-buckets: decode bucket is 512; allowed: 1 to 256");
+  refused("max-rows = 8\n", {"8", "100000"}, 1,
+          ": mixed-buckets: mixed bucket is 100000; allowed: 1 to 65536");
+  // What can be known before anything is read: there is no such trace.
+  std::filesystem::remove(trace);
+  const std::vector<std::string> any = {"1,8", "16"};
+  refused("max-row = 8\n", any, 2, ":1: unknown key \"max-row\"; did you mean \"max-rows\"?");
+  refused("max-rows = 0\n", any, 2, ":1: max-rows: got \"0\", allowed: ");
+  refused("device = \"sim\"\n", any, 2, ": device: got sim without --profile");
+}
+
 // As `advise recordings/*.record` meets it after a server was killed, and `advise <(zcat ...)`.
 TEST_F(AdviseProgram, ReadsPipesAndSkipsARecordingWithoutAHeader) {
   const std::string empty = File("empty.record"), pipe = File("pipe");

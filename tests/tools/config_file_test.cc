@@ -140,6 +140,15 @@ TEST_F(ConfigFile, MayBeginWithAByteOrderMark) {
   EXPECT_EQ(rows_, 3u);
 }
 
+TEST_F(ConfigFile, MayBeATextThatIsInNoFileYet) {
+  Parse({});
+  ASSERT_TRUE(ApplyConfigText("new.toml", "# ours\nrows = 3\n", app_).ok());
+  EXPECT_EQ(rows_, 3u);
+  const absl::Status status = ApplyConfigText("new.toml", "\nrow = 3\n", app_);
+  EXPECT_TRUE(IsUsageError(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("new.toml:2: unknown key \"row\""));
+}
+
 TEST_F(ConfigFile, HasCommentsBehindAndHashesInValues) {
   Parse({});
   const absl::Status status =
@@ -164,6 +173,14 @@ TEST(WithSettings, ReplacesWhereAKeyIsAndKeepsTheRest) {
   EXPECT_EQ(*WithSettings("serve.toml", "", {{"a", "1"}}), "a = \"1\"\n");
   // A last line without an end gets one.
   EXPECT_EQ(*WithSettings("serve.toml", "b = 2", {{"a", "1"}}), "b = 2\na = \"1\"\n");
+}
+
+TEST(WithSettings, KeepsAByteOrderMark) {
+  const std::string mark = "\xef\xbb\xbf";
+  EXPECT_EQ(*WithSettings("serve.toml", mark + "a = 1 # x\nb = 2\n", {{"a", "3"}}),
+            mark + "a = \"3\"  # x\nb = 2\n");
+  EXPECT_EQ(*WithSettings("serve.toml", mark + "# ours\n", {{"a", "3"}}),
+            mark + "# ours\na = \"3\"\n");
 }
 
 TEST(WithSettings, RefusesWhatServeWouldNotRead) {
