@@ -171,9 +171,10 @@ std::vector<RowRange> RowsOfTiles(const MatrixUpload& upload, int64_t begin, int
 absl::Status CheckNumbers(const PublishedMatrix& part, int64_t row, const std::byte* elements,
                           int64_t count) {
   const auto is_nan = [](std::byte e) { return (e & std::byte{0x7f}) == std::byte{0x7f}; };
-  // Without an early end, which would cost more than it saves.
-  unsigned any = 0;
-  for (int64_t i = 0; i < count; ++i) any |= static_cast<unsigned>(is_nan(elements[i]));
+  // Without an early end, which would cost more than it saves; as bytes, of which a vector has
+  // most.
+  uint8_t any = 0;
+  for (int64_t i = 0; i < count; ++i) any |= static_cast<uint8_t>(is_nan(elements[i]));
   if (any == 0) return absl::OkStatus();
   const std::byte* const nan = std::find_if(elements, elements + count, is_nan);
   return absl::InvalidArgumentError(

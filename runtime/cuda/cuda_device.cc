@@ -4,13 +4,18 @@
 #include "runtime/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "runtime/cuda/cuda_captured_nodes.h"
@@ -20,6 +25,8 @@
 
 namespace reprise::runtime {
 namespace {
+
+constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 absl::StatusCode CodeOf(cudaError_t error) {
   switch (error) {
@@ -115,9 +122,7 @@ class CudaVendor final : public GpuVendor {
   }
   absl::Status Free(void* data) const override { return ToStatus(cudaFree(data), "cudaFree"); }
   absl::Status HostAllocMapped(size_t bytes, MappedPointers* pointers) const override;
-  absl::Status HostFree(void* host) const override {
-    return ToStatus(cudaFreeHost(host), "cudaFreeHost");
-  }
+  absl::Status HostFree(void* host) const override;
   absl::Status MemGetInfo(size_t* free_bytes, size_t* total_bytes) const override {
     return ToStatus(cudaMemGetInfo(free_bytes, total_bytes), "cudaMemGetInfo");
   }
@@ -199,6 +204,13 @@ class CudaVendor final : public GpuVendor {
   }
   absl::Status LaunchKernel(GpuKernelHandle kernel, const LaunchShape& shape, const void* args,
                             size_t args_bytes, bool early, GpuStreamHandle stream) const override;
+
+ private:
+  bool RegisterHugePages(size_t bytes, MappedPointers* pointers) const;
+
+  mutable std::mutex mutex_;
+  // What RegisterHugePages took.
+  mutable absl::flat_hash_set<void*> registered_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status CudaVendor::IpcGetHandle(void* data, std::string* handle) const {
@@ -240,12 +252,48 @@ absl::Status CudaVendor::GetProperties(int ordinal, DeviceProperties* properties
 }
 
 absl::Status CudaVendor::HostAllocMapped(size_t bytes, MappedPointers* pointers) const {
+  if (bytes >= kHugePageBytes && RegisterHugePages(bytes, pointers)) return absl::OkStatus();
   REPRISE_RETURN_IF_ERROR(
       ToStatus(cudaHostAlloc(&pointers->host, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
                "cudaHostAlloc"));
   absl::Status status = ToStatus(cudaHostGetDevicePointer(&pointers->device, pointers->host, 0),
                                  "cudaHostGetDevicePointer");
   if (!status.ok()) cudaFreeHost(pointers->host);
+  return status;
+}
+
+// The driver pins page by page, a third of a millisecond for each MiB of the small pages that
+// cudaHostAlloc takes, and other calls wait meanwhile. False, and nothing is taken, where the
+// system has no such memory or the driver does not register it: cudaHostAlloc says then what is
+// wrong.
+bool CudaVendor::RegisterHugePages(size_t bytes, MappedPointers* pointers) const {
+  const size_t whole = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  void* const host = std::aligned_alloc(kHugePageBytes, whole);
+  if (host == nullptr) return false;
+  madvise(host, whole, MADV_HUGEPAGE);  // advice: small pages do as well
+  if (cudaHostRegister(host, whole, cudaHostRegisterMapped | cudaHostRegisterPortable) ==
+      cudaSuccess) {
+    if (cudaHostGetDevicePointer(&pointers->device, host, 0) == cudaSuccess) {
+      pointers->host = host;
+      std::lock_guard lock(mutex_);
+      registered_.insert(host);
+      return true;
+    }
+    cudaHostUnregister(host);
+  }
+  cudaGetLastError();  // forgets it
+  std::free(host);
+  return false;
+}
+
+absl::Status CudaVendor::HostFree(void* host) const {
+  {
+    std::lock_guard lock(mutex_);
+    if (registered_.erase(host) == 0) return ToStatus(cudaFreeHost(host), "cudaFreeHost");
+  }
+  const absl::Status status = ToStatus(cudaHostUnregister(host), "cudaHostUnregister");
+  // What the driver may still reach stays.
+  if (status.ok()) std::free(host);
   return status;
 }
 

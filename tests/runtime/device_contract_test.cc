@@ -106,6 +106,33 @@ TEST_P(DeviceContract, MappedMemoryIsZeroedAndSeenByBothSides) {
   EXPECT_EQ(*host_cell, 37u);
 }
 
+// Which a GPU may hold in other pages than small ones.
+TEST_P(DeviceContract, LargeMappedMemoryIsZeroedAndSeenByBothSidesEveryTime) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  constexpr size_t kBytes = (size_t{5} << 20) + 24;
+  for (int turn = 0; turn < 2; ++turn) {
+    ASSERT_OK_AND_ASSIGN(MappedBuffer mapped, MappedBuffer::Create(*device, kBytes));
+    ASSERT_EQ(std::count(mapped.host(), mapped.host() + kBytes, std::byte{0}),
+              static_cast<int64_t>(kBytes));
+    auto* const host_cell = reinterpret_cast<uint64_t*>(mapped.host() + kBytes - sizeof(uint64_t));
+    auto* const device_cell =
+        reinterpret_cast<uint64_t*>(mapped.device() + kBytes - sizeof(uint64_t));
+    *host_cell = 5;
+    ASSERT_OK(bench.stream->Launch(bench.affine, {}, ProbeAffineArgs{device_cell, 7, 2}));
+    ASSERT_OK(bench.stream->Synchronize());
+    EXPECT_EQ(*host_cell, 37u);
+    ASSERT_OK_AND_ASSIGN(DeviceBuffer copy, DeviceBuffer::Create(*device, kBytes));
+    ASSERT_OK(bench.stream->CopyToDevice(copy.data(), mapped.host(), kBytes));
+    std::fill_n(mapped.host(), kBytes, std::byte{1});
+    ASSERT_OK(bench.stream->CopyToHost(mapped.host(), copy.data(), kBytes));
+    ASSERT_OK(bench.stream->Synchronize());
+    EXPECT_EQ(*host_cell, 37u);
+    EXPECT_EQ(std::count(mapped.host(), mapped.host() + kBytes, std::byte{0}),
+              static_cast<int64_t>(kBytes) - 1);
+  }
+}
+
 TEST_P(DeviceContract, CopiesAndFillsRunInStreamOrder) {
   REPRISE_DEVICE_OR_SKIP(device);
   ASSERT_OK_AND_ASSIGN(auto stream, device->CreateStream());
