@@ -89,7 +89,7 @@ class EngineProfiler {
   // Capture and launches nothing. Errors: NotFound lists the names.
   absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph);
   // The same as a captured graph has them: captures the graph's work once more, on a stream of its
-  // own, asks the device, and drops it unreplayed. graphs::CheckCaptured compares the two.
+  // own, asks the device, and drops it unreplayed. graphs::AsCaptured compares the two.
   // Allocates and synchronises. Errors: likewise; Unimplemented where the device does not tell
   // (HIP); FailedPrecondition while steps are in flight; Unavailable after a device fault; those of
   // the capture.

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
+#include <span>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +34,35 @@ std::string DifferenceOf(const GraphNode& enqueued, const runtime::CapturedNode&
   return absl::StrJoin(differences, "; ");
 }
 
+// A captured graph's nodes by what they are: drivers promise no order between kernels and others.
+struct Order {
+  explicit Order(const CapturedNodes& captured) {
+    for (const runtime::CapturedNode& node : captured.nodes)
+      (node.kind == runtime::CapturedNode::Kind::kKernel ? kernels : others).push_back(&node);
+  }
+  std::vector<const runtime::CapturedNode*> kernels, others;
+};
+
+std::string NameOfNode(const GraphNode& node) {
+  if (node.kind != GraphNode::Kind::kKernel) return std::string(NameOf(node.kind));
+  return node.shape.empty() ? node.op : absl::StrCat(node.op, " ", node.shape);
+}
+
+// "" where the node waits for `before` alone; the first one, for nothing.
+std::string WaitsDifference(const runtime::CapturedNode& node,
+                            const runtime::CapturedNode* before) {
+  const bool same = before == nullptr
+                        ? node.waits.empty()
+                        : node.waits.size() == 1 && node.waits.front().node == before->index;
+  if (same) return "";
+  std::vector<int> waits;
+  for (const runtime::CapturedNode::Wait& wait : node.waits) waits.push_back(wait.node);
+  return absl::StrCat("enqueued behind ",
+                      before == nullptr ? "nothing" : absl::StrCat("node ", before->index),
+                      " of the captured graph, waits there for ",
+                      waits.empty() ? "nothing" : absl::StrJoin(waits, ", "));
+}
+
 }  // namespace
 
 absl::StatusOr<CapturedNodes> ListCapturedNodes(runtime::Stream& stream, const Bucket& bucket,
@@ -48,40 +77,43 @@ absl::StatusOr<CapturedNodes> ListCapturedNodes(runtime::Stream& stream, const B
         "this device does not tell the nodes of captured graphs; allowed: host, cuda");
   }
   REPRISE_ASSIGN_OR_RETURN(const std::span<const runtime::CapturedNode> all, nodes->List());
-  CapturedNodes captured;
-  captured.num_other_nodes = graph->num_other_nodes();
-  std::copy_if(all.begin(), all.end(), std::back_inserter(captured.kernels),
-               [](const runtime::CapturedNode& node) {
-                 return node.kind == runtime::CapturedNode::Kind::kKernel;
-               });
-  return captured;
+  return CapturedNodes{.nodes = {all.begin(), all.end()}};
 }
 
-absl::Status CheckCaptured(std::span<const GraphNode> enqueued, const CapturedNodes& captured) {
-  size_t next = 0;  // of the captured kernels
-  int num_others = 0;
+absl::StatusOr<std::vector<GraphNode>> AsCaptured(std::vector<GraphNode> enqueued,
+                                                  const CapturedNodes& captured) {
+  const Order order(captured);
+  const auto num_others = static_cast<size_t>(
+      std::count_if(enqueued.begin(), enqueued.end(),
+                    [](const GraphNode& node) { return node.kind != GraphNode::Kind::kKernel; }));
+  if (num_others != order.others.size())
+    return absl::InternalError(absl::StrCat("nodes that are no kernels: ", num_others,
+                                            " enqueued, ", order.others.size(), " captured"));
+  size_t next_kernel = 0, next_other = 0;
+  const runtime::CapturedNode* before = nullptr;
   for (size_t i = 0; i < enqueued.size(); ++i) {
-    const GraphNode& node = enqueued[i];
-    if (node.kind != GraphNode::Kind::kKernel) {
-      ++num_others;
-      continue;
-    }
-    const std::string difference = next < captured.kernels.size()
-                                       ? DifferenceOf(node, captured.kernels[next])
-                                       : "enqueued, and not captured";
+    GraphNode& node = enqueued[i];
+    const bool is_kernel = node.kind == GraphNode::Kind::kKernel;
+    const auto& same_kind = is_kernel ? order.kernels : order.others;
+    size_t& next = is_kernel ? next_kernel : next_other;
+    const runtime::CapturedNode* const found = next < same_kind.size() ? same_kind[next] : nullptr;
     ++next;
-    if (difference.empty()) continue;
-    return absl::InternalError(absl::StrCat(
-        "node ", i, " (", node.op, node.shape.empty() ? "" : " ", node.shape, "): ", difference));
+    std::string difference = found == nullptr ? "enqueued, and not captured"
+                             : is_kernel      ? DifferenceOf(node, *found)
+                                              : "";
+    if (difference.empty()) difference = WaitsDifference(*found, before);
+    if (!difference.empty())
+      return absl::InternalError(
+          absl::StrCat("node ", i, " (", NameOfNode(node), "): ", difference));
+    node.early = !found->waits.empty() && found->waits.front().early;
+    before = found;
   }
-  if (next < captured.kernels.size()) {
-    const runtime::CapturedNode& node = captured.kernels[next];
+  if (next_kernel < order.kernels.size()) {
+    const runtime::CapturedNode& node = *order.kernels[next_kernel];
     return absl::InternalError(absl::StrCat("node ", node.index, " of the captured graph (",
                                             node.name, "): captured, and not enqueued"));
   }
-  if (num_others == captured.num_other_nodes) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("nodes that are no kernels: ", num_others, " enqueued, ",
-                                          captured.num_other_nodes, " captured"));
+  return enqueued;
 }
 
 }  // namespace reprise::graphs

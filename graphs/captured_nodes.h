@@ -4,7 +4,6 @@
 #ifndef REPRISE_GRAPHS_CAPTURED_NODES_H_
 #define REPRISE_GRAPHS_CAPTURED_NODES_H_
 
-#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,8 +16,7 @@
 namespace reprise::graphs {
 
 struct CapturedNodes {
-  std::vector<runtime::CapturedNode> kernels;  // in the order of the graph
-  int num_other_nodes = 0;
+  std::vector<runtime::CapturedNode> nodes;  // all, in the order of the graph
 };
 
 // Captures the bucket's work on `stream`, and drops the graph. The stream's later graphs keep their
@@ -28,11 +26,13 @@ struct CapturedNodes {
 absl::StatusOr<CapturedNodes> ListCapturedNodes(runtime::Stream& stream, const Bucket& bucket,
                                                 const EnqueueFn& enqueue);
 
-// Whether a captured graph is what was enqueued: the same kernels in the same order, by name, grid,
-// block, dynamic shared memory and bytes of arguments, and as many other nodes. A name or arguments
-// that the device cannot tell are not compared. Errors: Internal names the first node that differs
-// and what either says of it.
-absl::Status CheckCaptured(std::span<const GraphNode> enqueued, const CapturedNodes& captured);
+// What was enqueued, with what the captured graph alone tells of it (GraphNode::early), where the
+// graph is that: the same kernels in the same order, by name, grid, block, dynamic shared memory
+// and bytes of arguments, as many other nodes, and each node waiting for the one ahead of it and
+// for no other. A name or arguments that the device cannot tell are not compared. Errors: Internal
+// names the first node that differs and what either says of it.
+absl::StatusOr<std::vector<GraphNode>> AsCaptured(std::vector<GraphNode> enqueued,
+                                                  const CapturedNodes& captured);
 
 }  // namespace reprise::graphs
 

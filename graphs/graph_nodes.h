@@ -28,6 +28,9 @@ struct GraphNode {
   unsigned block = 0;         // threads
   size_t shared_bytes = 0;    // dynamic shared memory of a block
   size_t argument_bytes = 0;  // copied into the graph
+  // Of any node, as a device tells it of a captured graph (captured_nodes.h), and false before one
+  // is asked: it may begin before the node ahead of it has ended.
+  bool early = false;
   bool operator==(const GraphNode&) const = default;
 };
 // "kernel", "host", "copy", "fill".

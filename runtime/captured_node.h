@@ -53,6 +53,15 @@ struct CapturedNode {
   std::vector<std::byte> args = {};
   // It may use memory and does not tell which, or what it tells cannot be changed.
   bool opaque = false;
+  // The nodes that it waits for, in the order of their places: the edges of the graph.
+  struct Wait {
+    int node = 0;  // its place in List()
+    // It may begin once that one lets it, before that one has ended (on CUDA, programmatic
+    // dependent launch).
+    bool early = false;
+    bool operator==(const Wait&) const = default;
+  };
+  std::vector<Wait> waits = {};
 };
 
 class CapturedNodeAccess {

@@ -59,25 +59,28 @@ const graphs::CapturedBucket* FindBucket(const engine::EngineInfo& info, const s
   return nullptr;
 }
 
-// Whether the device tells these nodes of the graph too. Errors name the graph.
-absl::Status CheckAgainstDevice(engine::EngineProfiler& profiler, const std::string& graph,
-                                const std::vector<graphs::GraphNode>& nodes) {
+// These nodes as the device tells them. Errors name the graph.
+absl::StatusOr<std::vector<graphs::GraphNode>> AskDevice(engine::EngineProfiler& profiler,
+                                                         const std::string& graph,
+                                                         std::vector<graphs::GraphNode> nodes) {
   const absl::StatusOr<graphs::CapturedNodes> captured = profiler.ListCapturedNodes(graph);
-  const absl::Status status =
-      captured.ok() ? graphs::CheckCaptured(nodes, *captured) : captured.status();
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(graph, ": ", status.message()));
+  absl::StatusOr<std::vector<graphs::GraphNode>> told = captured.status();
+  if (captured.ok()) told = graphs::AsCaptured(std::move(nodes), *captured);
+  if (told.ok()) return told;
+  return absl::Status(told.status().code(), absl::StrCat(graph, ": ", told.status().message()));
 }
 
 // `captured_nodes`: as the device tells them. Errors: usage for a graph that there is not, which
-// names those that there are; those of CheckAgainstDevice.
+// names those that there are; those of AskDevice.
 absl::StatusOr<GraphDump> DumpOf(const LoadedEngine& loaded, const std::string& graph,
                                  bool captured_nodes) {
   engine::EngineProfiler profiler(*loaded.engine);
   absl::StatusOr<std::vector<graphs::GraphNode>> nodes = profiler.ListNodes(graph);
   if (absl::IsNotFound(nodes.status())) return UsageError(std::string(nodes.status().message()));
   REPRISE_RETURN_IF_ERROR(nodes.status());
-  if (captured_nodes) REPRISE_RETURN_IF_ERROR(CheckAgainstDevice(profiler, graph, *nodes));
+  if (captured_nodes) {
+    REPRISE_ASSIGN_OR_RETURN(nodes, AskDevice(profiler, graph, *std::move(nodes)));
+  }
   const engine::EngineInfo& info = loaded.engine->info();
   const graphs::CapturedBucket& captured = *FindBucket(info, graph);
   return GraphDump{.where = absl::StrCat(info.model.name, " on ", DeviceText(info.device)),

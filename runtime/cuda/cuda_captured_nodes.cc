@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
@@ -25,6 +26,7 @@ struct Driver {
   PFN_cuKernelGetParamInfo_v12040 kernel_param = nullptr;
   PFN_cuFuncGetName_v12030 function_name = nullptr;
   PFN_cuKernelGetName_v12030 kernel_name = nullptr;
+  PFN_cuGraphGetEdges_v12030 graph_edges = nullptr;
 };
 
 template <typename Function>
@@ -51,6 +53,7 @@ absl::StatusOr<Driver> FindDriver() {
   REPRISE_RETURN_IF_ERROR(Find("cuKernelGetParamInfo", 12040, &driver.kernel_param));
   REPRISE_RETURN_IF_ERROR(Find("cuFuncGetName", 12030, &driver.function_name));
   REPRISE_RETURN_IF_ERROR(Find("cuKernelGetName", 12030, &driver.kernel_name));
+  REPRISE_RETURN_IF_ERROR(Find("cuGraphGetEdges", 12030, &driver.graph_edges));
   return driver;
 }
 
@@ -184,6 +187,34 @@ absl::StatusOr<CapturedNode> Describe(const Driver& driver, cudaGraphNode_t raw)
   return DescribeKernel(driver, params);
 }
 
+// Sets CapturedNode::waits of all.
+absl::Status FindEdges(const Driver& driver, cudaGraph_t graph,
+                       std::vector<GpuCapturedNode>& nodes) {
+  size_t count = 0;
+  REPRISE_RETURN_IF_ERROR(ToStatus(
+      driver, driver.graph_edges(graph, nullptr, nullptr, nullptr, &count), "cuGraphGetEdges"));
+  if (count == 0) return absl::OkStatus();
+  std::vector<CUgraphNode> from(count), to(count);
+  std::vector<CUgraphEdgeData> data(count);
+  REPRISE_RETURN_IF_ERROR(
+      ToStatus(driver, driver.graph_edges(graph, from.data(), to.data(), data.data(), &count),
+               "cuGraphGetEdges"));
+  absl::flat_hash_map<const void*, int> places;
+  for (const GpuCapturedNode& node : nodes) places.emplace(node.raw, node.node.index);
+  for (size_t i = 0; i < count; ++i) {
+    const auto waiting = places.find(to[i]), waited_for = places.find(from[i]);
+    if (waiting == places.end() || waited_for == places.end())
+      return absl::InternalError("cuGraphGetEdges: an edge of a node that the graph has not");
+    nodes[static_cast<size_t>(waiting->second)].node.waits.push_back(
+        {.node = waited_for->second,
+         .early = data[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC});
+  }
+  for (GpuCapturedNode& node : nodes)
+    std::sort(node.node.waits.begin(), node.node.waits.end(),
+              [](const auto& a, const auto& b) { return a.node < b.node; });
+  return absl::OkStatus();
+}
+
 absl::Status SetKernelArgs(const Driver& driver, cudaGraphExec_t exec, cudaGraphNode_t raw,
                            std::span<const std::byte> args) {
   CUDA_KERNEL_NODE_PARAMS params = {};
@@ -237,7 +268,7 @@ absl::Status ListCudaNodes(cudaGraph_t graph, std::vector<GpuCapturedNode>* node
     node.index = static_cast<int>(i);
     nodes->push_back({.node = std::move(node), .raw = all[i]});
   }
-  return absl::OkStatus();
+  return FindEdges(*TheDriver(), graph, *nodes);
 }
 
 absl::Status SetCudaNodeArgs(cudaGraphExec_t exec, const GpuCapturedNode& node,

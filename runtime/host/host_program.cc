@@ -34,8 +34,10 @@ CapturedNode Describe(const WorkItem& item) {
 std::vector<CapturedNode> ListNodes(const HostProgram& program) {
   std::vector<CapturedNode> nodes;
   for (const WorkItem& item : program.nodes) {
-    nodes.push_back(Describe(item));
-    nodes.back().index = static_cast<int>(nodes.size()) - 1;
+    const int place = static_cast<int>(nodes.size());
+    CapturedNode& node = nodes.emplace_back(Describe(item));
+    node.index = place;
+    if (place > 0) node.waits.push_back({.node = place - 1});
   }
   return nodes;
 }

@@ -89,6 +89,9 @@ TEST_F(GraphProgram, AsksTheDeviceWhatWasCaptured) {
     EXPECT_THAT(SchemaErrors(SchemaNamed("graph"), written), IsEmpty()) << name;
     EXPECT_EQ(written["graph"]["nodes_from"], "captured");
     EXPECT_EQ(written["nodes"], Written("enqueued.json")["nodes"]);
+    EXPECT_EQ(written["edges"], Written("enqueued.json")["edges"]);
+    EXPECT_EQ(written["early_edges"], json::array());  // the host runs one kernel at a time
+    EXPECT_EQ(Written("enqueued.json")["early_edges"], nullptr);
   }
   Program diff(Arguments("diff", {"decode/8", "decode/8", "--captured", "--json", File("d.json")}));
   EXPECT_EQ(diff.Wait(), 0) << diff.stderr_text();

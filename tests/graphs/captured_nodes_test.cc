@@ -6,10 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/status_macros.h"
@@ -21,6 +23,8 @@ namespace reprise::graphs {
 namespace {
 
 using ::reprise::testing::StatusIs;
+using Kind = runtime::CapturedNode::Kind;
+using Waits = std::vector<runtime::CapturedNode::Wait>;
 
 class CapturedNodesTest : public ::testing::TestWithParam<runtime::DeviceKind> {
  protected:
@@ -45,13 +49,18 @@ TEST_P(CapturedNodesTest, AreThoseThatWereEnqueued) {
     return;
   }
   ASSERT_OK(captured);
-  ASSERT_EQ(captured->kernels.size(), 3u);
-  EXPECT_EQ(captured->kernels[2].name, testing::kProbeCount);
-  EXPECT_EQ(captured->kernels[2].grid_y, 3u);
-  EXPECT_EQ(captured->kernels[2].shared_bytes, 256u);
-  EXPECT_EQ(captured->num_other_nodes, 1);
+  ASSERT_EQ(captured->nodes.size(), 4u);
+  const auto last = std::find_if(captured->nodes.begin(), captured->nodes.end(), [](const auto& n) {
+    return n.name == testing::kProbeCount && n.grid_y == 3;
+  });
+  ASSERT_NE(last, captured->nodes.end());
+  EXPECT_EQ(last->shared_bytes, 256u);
+  EXPECT_EQ(std::count_if(captured->nodes.begin(), captured->nodes.end(),
+                          [](const auto& n) { return n.kind == Kind::kFill; }),
+            1);
   ASSERT_OK_AND_ASSIGN(const std::vector<GraphNode> nodes, ListNodes(*bench.stream, bucket, work));
-  EXPECT_OK(CheckCaptured(nodes, *captured));
+  ASSERT_OK_AND_ASSIGN(const std::vector<GraphNode> told, AsCaptured(nodes, *captured));
+  EXPECT_EQ(told, nodes);
   EXPECT_EQ(bench.Traces().first, 0u);  // nothing ran
 }
 
@@ -80,69 +89,84 @@ GraphNode Enqueued(const std::string& op) {
           .argument_bytes = 48};
 }
 
-runtime::CapturedNode Captured(const std::string& op) {
-  return {.index = op == "norm" ? 0 : 2,
+runtime::CapturedNode Captured(const std::string& op, int index, Waits waits) {
+  return {.index = index,
           .name = "reprise_" + op,
           .grid_x = 4,
           .grid_y = 2,
           .block = 128,
           .shared_bytes = 1024,
-          .args = std::vector<std::byte>(48)};
+          .args = std::vector<std::byte>(48),
+          .waits = std::move(waits)};
+}
+
+runtime::CapturedNode CapturedFill(int index, Waits waits) {
+  return {.index = index, .kind = Kind::kFill, .name = "fill", .waits = std::move(waits)};
 }
 
 // A norm, a fill and a linear; then one of them changes.
-absl::Status CheckChanged(const std::function<void(CapturedNodes*)>& change) {
+absl::StatusOr<std::vector<GraphNode>> AsChanged(
+    const std::function<void(std::vector<runtime::CapturedNode>&)>& change) {
   GraphNode fill;
   fill.kind = GraphNode::Kind::kFill;
-  const std::vector<GraphNode> enqueued = {Enqueued("norm"), fill, Enqueued("linear")};
-  CapturedNodes captured{.kernels = {Captured("norm"), Captured("linear")}, .num_other_nodes = 1};
-  change(&captured);
-  return CheckCaptured(enqueued, captured);
+  CapturedNodes captured{
+      .nodes = {Captured("norm", 0, {}), CapturedFill(1, {{0}}), Captured("linear", 2, {{1}})}};
+  change(captured.nodes);
+  return AsCaptured({Enqueued("norm"), fill, Enqueued("linear")}, captured);
 }
 
-TEST(CheckCaptured, NamesTheFirstNodeThatDiffersAndWhatEitherSays) {
+TEST(AsCaptured, NamesTheFirstNodeThatDiffersAndWhatEitherSays) {
   struct Case {
-    std::function<void(CapturedNodes*)> change;
+    std::function<void(std::vector<runtime::CapturedNode>&)> change;
     std::string says;
   };
   const std::vector<Case> cases = {
-      {[](CapturedNodes* c) { c->kernels[1].name = "reprise_other"; },
+      {[](auto& n) { n[2].name = "reprise_other"; },
        "node 2 (linear 8x4): kernel reprise_linear enqueued, reprise_other captured"},
-      {[](CapturedNodes* c) { c->kernels[0].grid_x = 5; },
-       "node 0 (norm): grid 4x2x1 enqueued, 5x2x1 captured"},
-      {[](CapturedNodes* c) { c->kernels[1].grid_y = 1; },
+      {[](auto& n) { n[0].grid_x = 5; }, "node 0 (norm): grid 4x2x1 enqueued, 5x2x1 captured"},
+      {[](auto& n) { n[2].grid_y = 1; },
        "node 2 (linear 8x4): grid 4x2x1 enqueued, 4x1x1 captured"},
-      {[](CapturedNodes* c) { c->kernels[1].grid_z = 2; },
+      {[](auto& n) { n[2].grid_z = 2; },
        "node 2 (linear 8x4): grid 4x2x1 enqueued, 4x2x2 captured"},
-      {[](CapturedNodes* c) { c->kernels[0].block = 64; },
-       "node 0 (norm): block 128 enqueued, 64 captured"},
-      {[](CapturedNodes* c) { c->kernels[1].shared_bytes = 0; },
+      {[](auto& n) { n[0].block = 64; }, "node 0 (norm): block 128 enqueued, 64 captured"},
+      {[](auto& n) { n[2].shared_bytes = 0; },
        "node 2 (linear 8x4): shared bytes 1024 enqueued, 0 captured"},
-      {[](CapturedNodes* c) { c->kernels[1].args.resize(40); },
+      {[](auto& n) { n[2].args.resize(40); },
        "node 2 (linear 8x4): argument bytes 48 enqueued, 40 captured"},
-      {[](CapturedNodes* c) {
-         c->kernels[0].block = 64;
-         c->kernels[0].shared_bytes = 8;
-         c->kernels[1].block = 64;
+      {[](auto& n) {
+         n[0].block = 64;
+         n[0].shared_bytes = 8;
+         n[2].block = 64;
        },
        "node 0 (norm): block 128 enqueued, 64 captured; shared bytes 1024 enqueued, 8 captured"},
-      {[](CapturedNodes* c) { c->kernels.pop_back(); },
-       "node 2 (linear 8x4): enqueued, and not captured"},
-      {[](CapturedNodes* c) { c->kernels.push_back({.index = 3, .name = "more"}); },
+      {[](auto& n) { n.pop_back(); }, "node 2 (linear 8x4): enqueued, and not captured"},
+      {[](auto& n) { n.push_back({.index = 3, .name = "more"}); },
        "node 3 of the captured graph (more): captured, and not enqueued"},
-      {[](CapturedNodes* c) { c->num_other_nodes = 3; },
+      {[](auto& n) { n.insert(n.begin() + 2, 2, CapturedFill(9, {{1}})); },
        "nodes that are no kernels: 1 enqueued, 3 captured"},
+      {[](auto& n) { n.erase(n.begin() + 1); },
+       "nodes that are no kernels: 1 enqueued, 0 captured"},
+      {[](auto& n) { n[2].waits = {{0}}; },
+       "node 2 (linear 8x4): enqueued behind node 1 of the captured graph, waits there for 0"},
+      {[](auto& n) {
+         n[2].waits = {{0}, {1}};
+       },
+       "node 2 (linear 8x4): enqueued behind node 1 of the captured graph, waits there for 0, 1"},
+      {[](auto& n) { n[1].waits.clear(); },
+       "node 1 (fill): enqueued behind node 0 of the captured graph, waits there for nothing"},
+      {[](auto& n) { n[0].waits = {{2}}; },
+       "node 0 (norm): enqueued behind nothing of the captured graph, waits there for 2"},
   };
   for (const Case& wrong : cases)
-    EXPECT_THAT(CheckChanged(wrong.change), StatusIs(absl::StatusCode::kInternal, wrong.says));
+    EXPECT_THAT(AsChanged(wrong.change), StatusIs(absl::StatusCode::kInternal, wrong.says));
 }
 
 TEST(CheckCaptured, DoesNotCompareWhatTheDeviceCannotTell) {
-  EXPECT_OK(CheckChanged([](CapturedNodes*) {}));
-  EXPECT_OK(CheckChanged([](CapturedNodes* c) { c->kernels[0].name = ""; }));
-  EXPECT_OK(CheckChanged([](CapturedNodes* c) {
-    c->kernels[1].args.clear();
-    c->kernels[1].opaque = true;
+  EXPECT_OK(AsChanged([](CapturedNodes*) {}));
+  EXPECT_OK(AsChanged([](auto& n) { n[0].name = ""; }));
+  EXPECT_OK(AsChanged([](auto& n) {
+    n[2].args.clear();
+    n[2].opaque = true;
   }));
 }
 

@@ -81,6 +81,8 @@ TEST_P(CapturedNodeTest, TellKernelsAndTheirArguments) {
   EXPECT_EQ(list[0].shared_bytes, 0u);
   EXPECT_EQ(list[1].shared_bytes, 512u);
   EXPECT_FALSE(list[1].opaque);
+  EXPECT_TRUE(list[0].waits.empty());
+  EXPECT_EQ(list[1].waits, (std::vector<CapturedNode::Wait>{{.node = 0, .early = false}}));
   const ProbeAffineArgs expected = graph.Affine(0, 5);
   ASSERT_EQ(list[1].args.size(), sizeof(expected));
   EXPECT_EQ(std::memcmp(list[1].args.data(), &expected, sizeof(expected)), 0);
@@ -136,6 +138,7 @@ TEST_P(CapturedNodeTest, CopiesAndFillsAreToldAndChanged) {
   EXPECT_EQ(list[0].kind, CapturedNode::Kind::kFill);
   EXPECT_EQ(list[1].kind, CapturedNode::Kind::kCopy);
   EXPECT_EQ(list[1].index, 1);
+  EXPECT_EQ(list[1].waits, (std::vector<CapturedNode::Wait>{{.node = 0, .early = false}}));
   EXPECT_EQ(ArgsFromBytes<FillNodeArgs>(list[0].args).dst, graph.From(0));
   EXPECT_EQ(ArgsFromBytes<CopyNodeArgs>(list[1].args).dst, graph.To(0));
   EXPECT_EQ(ArgsFromBytes<CopyNodeArgs>(list[1].args).src, graph.From(0));

@@ -85,6 +85,35 @@ TEST(GraphDump, SaysWhereItsNodesAreFrom) {
   EXPECT_FALSE(older.captured);
 }
 
+// Of what a device was asked alone: of nodes as enqueued it is not known.
+TEST(GraphDump, TellsWhichNodesBeginEarly) {
+  GraphDump dump = Dump({Node("norm"), Node("linear", "8x4"), Node("silu")});
+  EXPECT_EQ(GraphToJson(dump)["early_edges"], nullptr);
+  dump.captured = true;
+  EXPECT_EQ(GraphToJson(dump)["early_edges"], json::array());
+  dump.nodes[1].early = true;
+  const std::string text = GraphText(dump, kNoWidth);
+  EXPECT_THAT(text, HasSubstr(" 2 edges, of which 1 let a node begin early, "));
+  EXPECT_THAT(text, HasSubstr("48 B   early  reprise_linear\n"));
+  EXPECT_THAT(text, HasSubstr("48 B  behind  reprise_silu\n"));
+  const std::string dot = GraphDot(dump);
+  EXPECT_THAT(dot, HasSubstr("  n0 -> n1 [style=dashed, label=\"early\"];\n"));
+  EXPECT_THAT(dot, HasSubstr("  n1 -> n2;\n"));
+  const json written = GraphToJson(dump);
+  EXPECT_EQ(written["edges"], json::parse("[[0,1],[1,2]]"));
+  EXPECT_EQ(written["early_edges"], json::parse("[[0,1]]"));
+  ASSERT_OK_AND_ASSIGN(const GraphDump read, ParseGraph("a.json", written.dump()));
+  EXPECT_EQ(read.nodes, dump.nodes);
+
+  GraphDump other = dump;
+  other.nodes[1].early = false;
+  const std::vector<NodeDifference> differences = DiffGraphs(dump, other);
+  ASSERT_EQ(differences.size(), 1u);
+  EXPECT_EQ(differences[0].what, "begins early -> behind");
+  other.captured = false;
+  EXPECT_THAT(DiffGraphs(dump, other), IsEmpty());
+}
+
 TEST(GraphDump, RefusesFilesThatAreWrong) {
   const auto says = [](const char* place, json value, const char* message) {
     json dump = GraphToJson(Dump({Node("norm")}));
@@ -106,6 +135,22 @@ TEST(GraphDump, RefusesFilesThatAreWrong) {
   says("/nodes/0/grid", {1}, "nodes[0].grid: got [1], allowed two whole numbers");
   says("/nodes/0/grid", {4294967304, 1}, "allowed two whole numbers of at most 4294967295");
   says("/nodes/0/block", -1, "nodes[0].block: got -1");
+  says("/early_edges", json::array(),
+       "early_edges: got [], allowed null where nodes are as enqueued");
+}
+
+TEST(GraphDump, RefusesEarlyEdgesThatAreNone) {
+  GraphDump dump = Dump({Node("norm"), Node("silu")});
+  dump.captured = true;
+  for (const char* edges : {"1", "[1]", "[[0]]", "[[0,1,2]]", "[[0,2]]", "[[1,2]]", "[[-1,0]]",
+                            "[[1,0]]", "[[18446744073709551615,0]]", "[[0,\"1\"]]"}) {
+    json written = GraphToJson(dump);
+    written["early_edges"] = json::parse(edges);
+    EXPECT_THAT(ParseGraph("a.json", written.dump()),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         "allowed an array of [node, the node behind it]"))
+        << edges;
+  }
 }
 
 TEST(GraphDiff, NamesWhatChangedWhatCameAndWhatWent) {

@@ -49,17 +49,26 @@ size_t NumKernels(const GraphDump& dump) {
 
 size_t NumEdges(const GraphDump& dump) { return dump.nodes.empty() ? 0 : dump.nodes.size() - 1; }
 
+// "60 edges, of which 41 let a node begin early".
+std::string EdgesText(const GraphDump& dump) {
+  const std::string edges = absl::StrCat(NumEdges(dump), " edges");
+  if (!dump.captured) return edges;
+  const auto early = std::count_if(dump.nodes.begin(), dump.nodes.end(),
+                                   [](const GraphNode& node) { return node.early; });
+  return absl::StrCat(edges, ", of which ", early, " let a node begin early");
+}
+
 std::string NodesFrom(const GraphDump& dump) { return dump.captured ? "captured" : "enqueued"; }
 
 std::string Heading(const GraphDump& dump) {
   std::set<std::string> kernels;
   for (const GraphNode& node : dump.nodes) kernels.insert(node.kernel);
   kernels.erase("");
-  return absl::StrCat(
-      dump.graph, " of ", dump.where, ": ", NumKernels(dump), " kernel nodes of ", kernels.size(),
-      " kernels, ", dump.nodes.size() - NumKernels(dump), " other nodes, ", NumEdges(dump),
-      " edges, ", FormatBytes(ArgumentBytes(dump)), " of arguments, ",
-      FormatBytes(dump.device_bytes), " of the driver's memory; nodes as ", NodesFrom(dump));
+  return absl::StrCat(dump.graph, " of ", dump.where, ": ", NumKernels(dump), " kernel nodes of ",
+                      kernels.size(), " kernels, ", dump.nodes.size() - NumKernels(dump),
+                      " other nodes, ", EdgesText(dump), ", ", FormatBytes(ArgumentBytes(dump)),
+                      " of arguments, ", FormatBytes(dump.device_bytes),
+                      " of the driver's memory; nodes as ", NodesFrom(dump));
 }
 
 std::string DotText(const std::string& text) {
@@ -123,9 +132,32 @@ absl::StatusOr<GraphNode> ReadNode(const json& value, const std::string& path) {
   return node;
 }
 
+// Of a dump whose nodes are read.
+absl::Status ReadEarlyEdges(const JsonFields& fields, GraphDump& dump) {
+  const json* const edges = fields.Find("early_edges");
+  if (edges == nullptr) return absl::OkStatus();  // null, or of an earlier version
+  const auto refuse = [&] {
+    return fields.Refuse("early_edges", dump.captured ? "an array of [node, the node behind it]"
+                                                      : "null where nodes are as enqueued");
+  };
+  if (!dump.captured || !edges->is_array()) return refuse();
+  for (const json& edge : *edges) {
+    const bool is_pair = edge.is_array() && edge.size() == 2 && edge[0].is_number_unsigned() &&
+                         edge[1].is_number_unsigned();
+    if (!is_pair || edge[1].get<uint64_t>() >= dump.nodes.size() ||
+        edge[1].get<uint64_t>() != edge[0].get<uint64_t>() + 1)
+      return refuse();
+    dump.nodes[edge[1].get<size_t>()].early = true;
+  }
+  return absl::OkStatus();
+}
+
 bool SameWork(const GraphNode& a, const GraphNode& b) {
   return a.kind == b.kind && a.op == b.op && a.shape == b.shape;
 }
+
+// Of a captured graph.
+std::string BeginText(const GraphNode& node) { return node.early ? "early" : "behind"; }
 
 std::string ChangeOf(const GraphNode& a, const GraphNode& b) {
   std::vector<std::string> changes;
@@ -137,6 +169,7 @@ std::string ChangeOf(const GraphNode& a, const GraphNode& b) {
   add("block", absl::StrCat(a.block), absl::StrCat(b.block));
   add("shared", FormatBytes(a.shared_bytes), FormatBytes(b.shared_bytes));
   add("arguments", FormatBytes(a.argument_bytes), FormatBytes(b.argument_bytes));
+  add("begins", BeginText(a), BeginText(b));
   return absl::StrJoin(changes, ", ");
 }
 
@@ -174,6 +207,12 @@ const GraphNode& NodeOf(const GraphDump& a, const GraphDump& b, const NodeDiffer
   return difference.b ? b.nodes[*difference.b] : a.nodes[*difference.a];
 }
 
+GraphDump WithoutEarly(GraphDump dump) {
+  dump.captured = false;
+  for (GraphNode& node : dump.nodes) node.early = false;
+  return dump;
+}
+
 json DumpOf(const GraphDump& dump) {
   return {{"where", dump.where}, {"graph", dump.graph}, {"nodes_from", NodesFrom(dump)}};
 }
@@ -181,12 +220,22 @@ json DumpOf(const GraphDump& dump) {
 }  // namespace
 
 std::string GraphText(const GraphDump& dump, size_t width) {
-  Table table({"node", "op", "grid", "block", "shared", "arguments", "kernel"});
+  std::vector<std::string> heads = {"node", "op", "grid", "block", "shared", "arguments"};
+  if (dump.captured) heads.push_back("begins");
+  heads.push_back("kernel");
+  Table table(heads);
   table.SetKeys(2);
   for (size_t i = 0; i < dump.nodes.size(); ++i) {
     const GraphNode& node = dump.nodes[i];
-    table.AddRow({absl::StrCat(i), NodeName(node), GridText(node), absl::StrCat(node.block),
-                  FormatBytes(node.shared_bytes), FormatBytes(node.argument_bytes), node.kernel});
+    std::vector<std::string> row = {absl::StrCat(i),
+                                    NodeName(node),
+                                    GridText(node),
+                                    absl::StrCat(node.block),
+                                    FormatBytes(node.shared_bytes),
+                                    FormatBytes(node.argument_bytes)};
+    if (dump.captured) row.push_back(BeginText(node));
+    row.push_back(node.kernel);
+    table.AddRow(std::move(row));
   }
   return absl::StrCat(Paragraph(Heading(dump), width), "\n", table.ToString(width));
 }
@@ -202,16 +251,18 @@ std::string GraphDot(const GraphDump& dump) {
                                  : "";
     absl::StrAppend(&dot, "  n", i, " [label=\"", i, ": ", DotText(NodeName(node)), size,
                     "\", tooltip=\"", DotText(node.kernel), "\"];\n");
-    if (i > 0) absl::StrAppend(&dot, "  n", i - 1, " -> n", i, ";\n");
+    const char* const style = node.early ? " [style=dashed, label=\"early\"]" : "";
+    if (i > 0) absl::StrAppend(&dot, "  n", i - 1, " -> n", i, style, ";\n");
   }
   return absl::StrCat(dot, "}\n");
 }
 
 json GraphToJson(const GraphDump& dump) {
-  json nodes = json::array(), edges = json::array();
+  json nodes = json::array(), edges = json::array(), early = json::array();
   for (size_t i = 0; i < dump.nodes.size(); ++i) {
     nodes.push_back(NodeToJson(dump.nodes[i], i));
     if (i > 0) edges.push_back({i - 1, i});
+    if (dump.nodes[i].early) early.push_back({i - 1, i});
   }
   return {{"schema", kSchema},
           {"graph",
@@ -223,7 +274,8 @@ json GraphToJson(const GraphDump& dump) {
             {"device_bytes", dump.device_bytes},
             {"nodes_from", NodesFrom(dump)}}},
           {"nodes", std::move(nodes)},
-          {"edges", std::move(edges)}};
+          {"edges", std::move(edges)},
+          {"early_edges", dump.captured ? std::move(early) : json(nullptr)}};
 }
 
 absl::StatusOr<GraphDump> ParseGraph(const std::string& file, std::string_view text) {
@@ -257,6 +309,7 @@ absl::StatusOr<GraphDump> ParseGraph(const std::string& file, std::string_view t
                              ReadNode((*nodes)[i], absl::StrCat(prefix, "nodes[", i, "]")));
     dump.nodes.push_back(std::move(node));
   }
+  REPRISE_RETURN_IF_ERROR(ReadEarlyEdges(fields, dump));
   return dump;
 }
 
@@ -266,6 +319,8 @@ absl::StatusOr<GraphDump> ReadGraph(const std::string& file) {
 }
 
 std::vector<NodeDifference> DiffGraphs(const GraphDump& a, const GraphDump& b) {
+  // Of nodes as enqueued nobody knows who is early.
+  if (a.captured != b.captured) return DiffGraphs(WithoutEarly(a), WithoutEarly(b));
   const CommonEnds common(a.nodes, b.nodes);
   std::vector<NodeDifference> differences;
   size_t i = 0, j = 0;

@@ -22,13 +22,14 @@ struct GraphDump {
   std::string graph;  // "decode/8"
   int64_t capacity = 0;
   size_t device_bytes = 0;  // that the driver took for it, as measured
-  bool captured = false;    // the device was asked for the nodes; else they are as enqueued
+  // The device was asked for nodes and edges; else they are as enqueued, of which no node is early.
+  bool captured = false;
   std::vector<graphs::GraphNode> nodes;
 };
 
 // What the graph holds, and a line for each node; ends in a newline.
 std::string GraphText(const GraphDump& dump, size_t width);
-// For graphviz: a box for each node, an edge to the one behind it.
+// For graphviz: a box for each node, an edge to the one behind it, dashed where that one is early.
 std::string GraphDot(const GraphDump& dump);
 // All but what RecordOf says.
 nlohmann::json GraphToJson(const GraphDump& dump);
