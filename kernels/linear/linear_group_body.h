@@ -53,10 +53,10 @@ class GroupLinear : GroupStages<T, W, kTokens, kChunks> {
   using Base::rows_;
   using Base::tiles_;
   using typename Base::Place;
+  using typename Base::RowScales;
   using typename Base::Sums;
 
   static constexpr bool kRounded = std::is_same_v<W, RoundedE4m3>;
-  using RowScales = float[kLaneRows];  // of a lane's outputs
 
   // Of the warpgroup.
   REPRISE_FN static int Panel() { return Warp() / kGroupWarps; }
@@ -102,16 +102,16 @@ class GroupLinear : GroupStages<T, W, kTokens, kChunks> {
       for (int chunk = 1; chunk < kChunks; chunk += 2) {
         MultiplyChunk(products, at.stage, chunk, odd, of_odd);
         products.template Wait<1>(even);
-        AddScaled(even, of_even, sum);
+        Base::AddScaled(even, of_even, sum);
         if (chunk + 1 < kChunks) {
           MultiplyChunk(products, at.stage, chunk + 1, even, of_even);
           products.template Wait<1>(odd);
-          AddScaled(odd, of_odd, sum);
+          Base::AddScaled(odd, of_odd, sum);
         }
       }
       products.template Wait<0>(odd);
       Base::Release(at.stage);
-      AddScaled(odd, of_odd, sum);
+      Base::AddScaled(odd, of_odd, sum);
     }
   }
   // Asks for the products of a chunk, and reads its scales. chunk: of the stage.
@@ -130,17 +130,6 @@ class GroupLinear : GroupStages<T, W, kTokens, kChunks> {
                                 (tile * kChunks + chunk) * kPackedTileOutputs;
     REPRISE_UNROLL
     for (int h = 0; h < kLaneRows; ++h) of_rows[h] = scales[MatrixRow(h)];
-  }
-  REPRISE_FN static void AddScaled(const Sums& part, const RowScales& scale, Sums& sum) {
-    REPRISE_UNROLL
-    for (int f = 0; f < kFragments; ++f) {
-      REPRISE_UNROLL
-      for (int h = 0; h < kLaneRows; ++h) {
-        REPRISE_UNROLL
-        for (int j = 0; j < kLaneColumns<16>; ++j)
-          sum[f].v[At(h, j)] = MultiplyAdd(part[f].v[At(h, j)], scale[h], sum[f].v[At(h, j)]);
-      }
-    }
   }
   // The products of the stages of the part that begins at chunk `begin`, from `at` on.
   REPRISE_FN void MultiplyPart(GroupProducts& products, Place& at, int begin, Sums& part) const {

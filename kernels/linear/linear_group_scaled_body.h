@@ -48,6 +48,7 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
   using Base::span_;
   using Base::tiles_;
   using typename Base::Place;
+  using typename Base::RowScales;
   using typename Base::Sums;
   static constexpr int kWarpgroups = LinearGroupScaledWarpgroups(kTokens);
   static constexpr int kMaxSpan = LinearGroupMaxSpan(kTokens, Base::kFormat);
@@ -132,7 +133,6 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
   }
 
   using Chunk = MatrixA[kSteps];
-  using RowScales = float[kLaneRows];
   static_assert(kScaleInputs == 2 * kPackedTileInputs);
   static constexpr int kPairs = kPackedPartTiles / 2;  // chunks of one scale
 
@@ -165,7 +165,7 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
         read(next.stage, (chunk + 2) % kChunks, a[0]);
       }
       products.template Wait<0>(d);
-      AddScaled(d, of_rows, sum);
+      Base::AddScaled(d, of_rows, sum);
       if (stage_ends) Base::Release(at.stage);
       at = next;
     }
@@ -304,18 +304,7 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
       products.Commit();
       products.template Wait<0>(d);
       const RowScales of_rows = {Int4Scale<T>(words[0]), Int4Scale<T>(words[1])};
-      AddScaled(d, of_rows, to);
-    }
-  }
-  REPRISE_FN static void AddScaled(const Sums& from, const RowScales& scale, Sums& to) {
-    REPRISE_UNROLL
-    for (int f = 0; f < kFragments; ++f) {
-      REPRISE_UNROLL
-      for (int h = 0; h < kLaneRows; ++h) {
-        REPRISE_UNROLL
-        for (int j = 0; j < kLaneColumns<16>; ++j)
-          to[f].v[At(h, j)] = MultiplyAdd(from[f].v[At(h, j)], scale[h], to[f].v[At(h, j)]);
-      }
+      Base::AddScaled(d, of_rows, to);
     }
   }
 

@@ -56,6 +56,7 @@ class GroupStages {
   // complete what their tokens complete.
   static constexpr bool kPaced = LinearGroupPaces(kTokens, kFormat);
   using Sums = MatrixD<16>[kFragments];
+  using RowScales = float[kLaneRows];  // of a lane's outputs
 
   REPRISE_FN unsigned char* BehindStages() const { return shared_ + stages_ * stage_bytes_; }
   REPRISE_FN uint64_t* Full(uint32_t stage) const {
@@ -144,6 +145,17 @@ class GroupStages {
       REPRISE_UNROLL
       for (int i = 0; i < MatrixD<16>::kSize; ++i)
         sum[f].v[i] = first ? part[f].v[i] : sum[f].v[i] + part[f].v[i];
+    }
+  }
+  REPRISE_FN static void AddScaled(const Sums& part, const RowScales& scales, Sums& sum) {
+    REPRISE_UNROLL
+    for (int f = 0; f < kFragments; ++f) {
+      REPRISE_UNROLL
+      for (int h = 0; h < kLaneRows; ++h) {
+        REPRISE_UNROLL
+        for (int j = 0; j < kLaneColumns<16>; ++j)
+          sum[f].v[At(h, j)] = MultiplyAdd(part[f].v[At(h, j)], scales[h], sum[f].v[At(h, j)]);
+      }
     }
   }
 

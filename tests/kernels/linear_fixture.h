@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/linear/linear.h"
 #include "kernels/stamp/stamp.h"
 #include "runtime/dtype.h"
@@ -18,6 +19,7 @@
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
 #include "tests/testing/number.h"
+#include "tests/testing/oracle.h"
 #include "tests/testing/packed_weight.h"
 #include "tests/testing/status_matchers.h"
 
@@ -108,7 +110,49 @@ class LinearFixture : public KernelTest {
     return bytes;
   }
 
+  // SiLU of the first half of the outputs times the second, of the case's rows in buckets of
+  // several sizes: as `all`, what the layer itself makes, says, and the same bits in each.
+  // make_call(memory, bucket): over buffers of so many rows, with packed pairs.
+  template <typename MakeCallOf>
+  void ExpectPairsHaveTheSameBitsInEveryBucket(const kernels::LinearCase& c, const Expected& all,
+                                               MakeCallOf make_call) {
+    const size_t half = static_cast<size_t>(c.out_features) / 2;
+    const Expected expected = OracleSiluMulOf(all, half);
+    std::vector<std::byte> first;
+    for (const uint32_t max_rows : {3u, 8u, 16u, 32u, 100u}) {
+      SCOPED_TRACE(absl::StrCat("rows of the bucket: ", max_rows));
+      kernels::LinearCase bucket = c;
+      bucket.max_rows = max_rows;
+      GuardedMemory memory(device(), stream());
+      Call call = make_call(memory, bucket);
+      call.args.silu_mul = 1;
+      call.args.out = memory.Poisoned(max_rows * half * sizeof(float));
+      ASSERT_OK(Linear(stream(), kernels(), call.weights, call.args, max_rows));
+      memory.Check();
+      ExpectNear(memory.ReadTensor(runtime::DType::kF32, call.args.out), expected,
+                 runtime::DType::kF32);
+      std::vector<std::byte> bytes = memory.ReadBytes(call.args.out);
+      bytes.resize(c.rows * half * sizeof(float));
+      if (first.empty()) first = bytes;
+      EXPECT_EQ(bytes, first);
+    }
+  }
+
  private:
+  // Of values that are themselves known within their slack: [rows, 2 * half].
+  static Expected OracleSiluMulOf(const Expected& all, size_t half) {
+    const Expected product = OracleSiluMul(all.value, half);
+    Expected expected;
+    for (size_t i = 0; i < product.value.size(); ++i) {
+      const size_t gate = i / half * 2 * half + i % half, up = gate + half;
+      // SiLU rises by at most 1.1, and stays below its argument.
+      expected.Add(product.value[i],
+                   product.slack[i] + 1.1 * all.slack[gate] * std::fabs(all.value[up]) +
+                       (std::fabs(all.value[gate]) + all.slack[gate]) * all.slack[up]);
+    }
+    return expected;
+  }
+
   unsigned num_launches_ = 0;  // what these do in turn: reading ahead, and of which kernel
 };
 

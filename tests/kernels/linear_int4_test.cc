@@ -252,35 +252,12 @@ TEST_P(LinearInt4Test, MultipliesPairsLikeTheOracleWithTheSameBitsInEveryBucket)
   if (!TakesPairs()) GTEST_SKIP() << "needs a matrix unit that takes pairs, and 16 bits";
   const LinearCase c{"", 712, 80, 3, 3, true, 2.0f, true};
   const Input in(c, dtype());
-  const size_t n = static_cast<size_t>(c.out_features), half = n / 2;
   const Expected all =
       OracleLinear(in.x, in.weight, in.bias, static_cast<size_t>(c.in_features), c.scale);
-  const Expected product = OracleSiluMul(all.value, half);
-  Expected expected;
-  for (size_t i = 0; i < product.value.size(); ++i) {
-    const size_t gate = i / half * n + i % half, up = gate + half;
-    // SiLU rises by at most 1.1, and stays below its argument.
-    expected.Add(product.value[i],
-                 product.slack[i] + 1.1 * all.slack[gate] * std::fabs(all.value[up]) +
-                     (std::fabs(all.value[gate]) + all.slack[gate]) * all.slack[up]);
-  }
-  std::vector<std::byte> first;
-  for (const uint32_t max_rows : {3u, 8u, 16u, 32u, 100u}) {
-    SCOPED_TRACE(absl::StrCat("rows of the bucket: ", max_rows));
-    LinearCase bucket = c;
-    bucket.max_rows = max_rows;
-    GuardedMemory memory(device(), stream());
-    Call call = MakeCall(memory, bucket, in, WeightLayout::kPackedPairs);
-    call.args.silu_mul = 1;
-    call.args.out = memory.Poisoned(max_rows * half * sizeof(float));
-    ASSERT_OK(Linear(stream(), kernels(), call.weights, call.args, max_rows));
-    memory.Check();
-    ExpectNear(memory.ReadTensor(DType::kF32, call.args.out), expected, DType::kF32);
-    std::vector<std::byte> bytes = memory.ReadBytes(call.args.out);
-    bytes.resize(c.rows * half * sizeof(float));
-    if (first.empty()) first = bytes;
-    EXPECT_EQ(bytes, first);
-  }
+  ExpectPairsHaveTheSameBitsInEveryBucket(
+      c, all, [&](GuardedMemory& memory, const LinearCase& bucket) {
+        return MakeCall(memory, bucket, in, WeightLayout::kPackedPairs);
+      });
 }
 
 // Every element less every zero point, alone in its row: what it is worth, to the bit.
