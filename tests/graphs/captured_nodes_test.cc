@@ -161,8 +161,24 @@ TEST(AsCaptured, NamesTheFirstNodeThatDiffersAndWhatEitherSays) {
     EXPECT_THAT(AsChanged(wrong.change), StatusIs(absl::StatusCode::kInternal, wrong.says));
 }
 
-TEST(CheckCaptured, DoesNotCompareWhatTheDeviceCannotTell) {
-  EXPECT_OK(AsChanged([](CapturedNodes*) {}));
+TEST(AsCaptured, TellsWhichNodesBeginEarly) {
+  ASSERT_OK_AND_ASSIGN(const auto none, AsChanged([](auto&) {}));
+  ASSERT_OK_AND_ASSIGN(const auto last, AsChanged([](auto& n) { n[2].waits[0].early = true; }));
+  ASSERT_EQ(last.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_FALSE(none[i].early);
+    EXPECT_EQ(last[i].early, i == 2);
+  }
+}
+
+// As a driver may list them.
+TEST(AsCaptured, MatchesKernelsAndOthersApart) {
+  EXPECT_OK(AsChanged([](auto& n) {
+    n = {CapturedFill(0, {{1}}), Captured("norm", 1, {}), Captured("linear", 2, {{0}})};
+  }));
+}
+
+TEST(AsCaptured, DoesNotCompareWhatTheDeviceCannotTell) {
   EXPECT_OK(AsChanged([](auto& n) { n[0].name = ""; }));
   EXPECT_OK(AsChanged([](auto& n) {
     n[2].args.clear();

@@ -86,8 +86,7 @@ bool AttentionTest::IsSampled(size_t index, AttentionCandidate candidate) const 
   if (!kSanitized && dtype() == DType::kBf16 && kv_dtype() == dtype() &&
       candidate == AttentionCandidate::kBest)
     return true;
-  constexpr size_t kUnits = 3;
-  return index % kUnits == static_cast<size_t>(GetParam().emulated) % kUnits;
+  return IsOfThisUnit(index);
 }
 
 void AttentionTest::LimitMultiprocessors(int count) {

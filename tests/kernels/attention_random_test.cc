@@ -44,7 +44,8 @@ TEST_P(AttentionTest, RandomCasesMatchTheOracle) {
     LimitMultiprocessors(random.multiprocessors);
     const std::vector<RowData> rows = MakeRows(random.shape, dtype(), kv_dtype(), number);
     for (const AttentionCandidate candidate : Candidates())
-      ExpectOracle(random.shape, rows, candidate);
+      if (count == 1 || candidate == AttentionCandidate::kBest || IsOfThisUnit(number))
+        ExpectOracle(random.shape, rows, candidate);
   }
 }
 

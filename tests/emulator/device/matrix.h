@@ -20,20 +20,27 @@ constexpr bool kIsBf16 = std::is_same_v<T, Bf16>;
 
 #if defined(REPRISE_EMULATE_MMA)
 
-// Rows of matrices, as ldmatrix reads them: lane `8 * matrix + row` points at eight elements.
+// Rows of matrices, as ldmatrix reads them: lane `8 * matrix + row` points at eight elements. They
+// are read in pairs, of which a transposed matrix takes one: the row is read whole anyway, and the
+// checks of two bytes cost several times those of a word.
 template <int kMatrices, bool kTransposed>
 void LoadMatrices(uint32_t* r, uint32_t shared) {
   const std::byte* all = emulator::Exchange(&shared, sizeof(shared));
+  // The word of row `row` that holds element `column`.
+  const auto load = [all](int m, int row, int column) {
+    uint32_t address;
+    std::memcpy(&address, all + static_cast<size_t>(8 * m + row) * emulator::kExchangeBytes, 4);
+    return LoadShared<uint32_t>(address + static_cast<uint32_t>(column / 2) * 4);
+  };
+  const int across = Lane() % 4 * 2, along = Lane() / 4;
   for (int m = 0; m < kMatrices; ++m) {
-    uint16_t pair[2];
-    for (int e = 0; e < 2; ++e) {
-      const int across = Lane() % 4 * 2 + e, along = Lane() / 4;
-      const int row = kTransposed ? across : along, column = kTransposed ? along : across;
-      uint32_t address;
-      std::memcpy(&address, all + static_cast<size_t>(8 * m + row) * emulator::kExchangeBytes, 4);
-      pair[e] = LoadShared<uint16_t>(address + static_cast<uint32_t>(column) * 2);
+    if constexpr (kTransposed) {
+      const int shift = along % 2 * 16;
+      r[m] = (load(m, across, along) >> shift & 0xffffu) | load(m, across + 1, along) >> shift
+                                                                                             << 16;
+    } else {
+      r[m] = load(m, along, across);
     }
-    r[m] = static_cast<uint32_t>(pair[0]) | (static_cast<uint32_t>(pair[1]) << 16);
   }
 }
 inline void LoadMatrix4(uint32_t (&r)[4], uint32_t shared) { LoadMatrices<4, false>(r, shared); }
