@@ -63,9 +63,12 @@ const graphs::CapturedBucket* FindBucket(const engine::EngineInfo& info, const s
 absl::StatusOr<std::vector<graphs::GraphNode>> AskDevice(engine::EngineProfiler& profiler,
                                                          const std::string& graph,
                                                          std::vector<graphs::GraphNode> nodes) {
-  const absl::StatusOr<graphs::CapturedNodes> captured = profiler.ListCapturedNodes(graph);
-  absl::StatusOr<std::vector<graphs::GraphNode>> told = captured.status();
-  if (captured.ok()) told = graphs::AsCaptured(std::move(nodes), *captured);
+  const auto ask = [&]() -> absl::StatusOr<std::vector<graphs::GraphNode>> {
+    REPRISE_ASSIGN_OR_RETURN(const graphs::CapturedNodes captured,
+                             profiler.ListCapturedNodes(graph));
+    return graphs::AsCaptured(std::move(nodes), captured);
+  };
+  absl::StatusOr<std::vector<graphs::GraphNode>> told = ask();
   if (told.ok()) return told;
   return absl::Status(told.status().code(), absl::StrCat(graph, ": ", told.status().message()));
 }

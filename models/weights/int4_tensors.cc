@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/packed_layout.h"
+#include "models/weights/byte_vectors.h"
 #include "models/weights/safetensors.h"
 #include "runtime/float_convert.h"
 #include "runtime/status_macros.h"
@@ -43,18 +44,20 @@ uint64_t SpreadWord(uint32_t word) {
   return (spread | spread << 4) & 0x0f0f0f0f0f0f0f0fu;
 }
 
-// Byte j of words[i] becomes byte i of words[j]: quarters, quarters of these, and bytes change
-// places.
+// Byte j of words[i] becomes byte i of words[j].
 void TransposeBytes(uint64_t (&words)[kOfWord]) {
-  constexpr uint64_t kLower[3] = {0x00ff00ff00ff00ffu, 0x0000ffff0000ffffu, 0x00000000ffffffffu};
-  for (int level = 2; level >= 0; --level) {
-    const int step = 1 << level, bits = 8 * step;
-    for (int i = 0; i < kOfWord; ++i) {
-      if ((i & step) != 0) continue;
-      const uint64_t other = (words[i] >> bits ^ words[i + step]) & kLower[level];
-      words[i] ^= other << bits;
-      words[i + step] ^= other;
-    }
+  Halves8 twos[kOfWord / 2];  // bytes of two words side by side, then of four, and of all
+  for (int i = 0; i < kOfWord / 2; ++i)
+    twos[i] = reinterpret_cast<Halves8>(InTurns(words[2 * i], words[2 * i + 1]));
+  Words4 fours[2][2];  // [words 0 to 3 or 4 to 7][bytes 0 to 3 or 4 to 7]
+  for (int i = 0; i < 2; ++i) {
+    fours[i][0] = reinterpret_cast<Words4>(LowerInTurns(twos[2 * i], twos[2 * i + 1]));
+    fours[i][1] = reinterpret_cast<Words4>(UpperInTurns(twos[2 * i], twos[2 * i + 1]));
+  }
+  for (int i = 0; i < 2; ++i) {
+    const Words4 all[2] = {LowerInTurns(fours[0][i], fours[1][i]),
+                           UpperInTurns(fours[0][i], fours[1][i])};
+    std::memcpy(&words[4 * i], all, sizeof(all));
   }
 }
 

@@ -4,12 +4,13 @@
 #include <cstring>
 
 #include "kernels/packed_layout.h"
+#include "models/weights/byte_vectors.h"
 
 namespace reprise::models {
 namespace {
 
 constexpr int kTileInputs = kernels::kPackedTileInputs;
-constexpr int kChunk = 16;  // bytes that lie together
+constexpr int kChunk = kVectorBytes;  // bytes that lie together
 constexpr int kChunkWords = kChunk / 4;
 
 // pack(tile, elements): with all inputs of each tile, kBytes.
@@ -24,19 +25,12 @@ void ForTiles(int64_t inputs, const std::byte* from, Pack pack) {
   pack(whole, last);
 }
 
-using Bytes [[gnu::vector_size(kChunk)]] = uint8_t;
-using Halves [[gnu::vector_size(kChunk)]] = uint16_t;
-using Pair [[gnu::vector_size(kChunk)]] = uint64_t;
-
 // A chunk of E4M3 as its four words lie (kernels::PackE4m3). Inputs i and i + 8 share a half of a
 // word: the bits of the first are those of the lower byte, moved, of the second of the upper one.
-Halves PackChunkE4m3(const std::byte* chunk) {
+Halves8 PackChunkE4m3(const std::byte* chunk) {
   uint64_t inputs[2];
   std::memcpy(inputs, chunk, kChunk);
-  const auto first = reinterpret_cast<Bytes>(Pair{inputs[0], 0});
-  const auto second = reinterpret_cast<Bytes>(Pair{inputs[1], 0});
-  const auto both = reinterpret_cast<Halves>(__builtin_shufflevector(
-      first, second, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+  const auto both = reinterpret_cast<Halves8>(InTurns(inputs[0], inputs[1]));
   return (both & 0x0080) << 8 | (both & 0x007f) << 4 | (both & 0x7000) | (both & 0x8000) >> 4 |
          (both & 0x0f00) >> 8;
 }
@@ -71,7 +65,7 @@ void PackOutputE4m3(int64_t inputs, int row, const std::byte* elements, std::byt
   ForTiles<kRow>(inputs, elements, [&](int64_t tile, const std::byte* from) {
     std::byte* const of_tile = to + tile * kernels::kPackedTileElements;
     for (size_t c = 0; c < kRow / kChunk; ++c) {
-      const Halves words = PackChunkE4m3(from + c * kChunk);
+      const Halves8 words = PackChunkE4m3(from + c * kChunk);
       std::memcpy(of_tile + (c ^ turn) * kChunk, &words, kChunk);
     }
   });
@@ -79,21 +73,25 @@ void PackOutputE4m3(int64_t inputs, int row, const std::byte* elements, std::byt
 
 void PackInt4Tile(const Int4Tile& elements, std::byte* tile) {
   constexpr int kHalf = kernels::kPackedTileOutputs / 2;  // row and row + kHalf share words
-  for (int row = 0; row < kHalf; ++row) {
-    uint8_t both[kTileInputs];  // an element of either, that of the second above
-    for (int i = 0; i < kTileInputs; ++i)
-      both[i] = static_cast<uint8_t>(elements[row][i] | elements[row + kHalf][i] << 4);
-    for (size_t step = 0; step < kTileInputs / kChunk; ++step) {
-      uint16_t pairs[2 * kChunkWords];
-      std::memcpy(pairs, both + step * kChunk, kChunk);
-      for (size_t lane = 0; lane < kChunkWords; ++lane) {
-        const uint32_t low = pairs[lane], high = pairs[lane + kChunkWords];
-        const uint32_t word =
-            (low & 0xffu) | (high & 0xffu) << 8 | (low & 0xff00u) << 8 | (high & 0xff00u) << 16;
-        std::memcpy(tile + lane * kChunk + step * sizeof(word), &word, sizeof(word));
-      }
+  constexpr int kTileSteps = kTileInputs / kChunk;
+  static_assert(kTileSteps == kChunkWords);
+  for (int row = 0; row < kHalf; ++row, tile += kChunkWords * kChunk) {
+    Words4 steps[kTileSteps];  // of each 16 inputs, the words of four lanes
+    for (int step = 0; step < kTileSteps; ++step) {
+      Bytes16 lower, upper;
+      std::memcpy(&lower, &elements[row][step * kChunk], kChunk);
+      std::memcpy(&upper, &elements[row + kHalf][step * kChunk], kChunk);
+      const auto halves = reinterpret_cast<Pair2>(lower | upper << 4);
+      steps[step] = reinterpret_cast<Words4>(InTurns(halves[0], halves[1]));
     }
-    tile += kChunkWords * kChunk;
+    // A lane's words lie together.
+    const auto a = reinterpret_cast<Pair2>(LowerInTurns(steps[0], steps[1]));
+    const auto b = reinterpret_cast<Pair2>(UpperInTurns(steps[0], steps[1]));
+    const auto c = reinterpret_cast<Pair2>(LowerInTurns(steps[2], steps[3]));
+    const auto d = reinterpret_cast<Pair2>(UpperInTurns(steps[2], steps[3]));
+    const Pair2 lanes[kChunkWords] = {LowerInTurns(a, c), UpperInTurns(a, c), LowerInTurns(b, d),
+                                      UpperInTurns(b, d)};
+    std::memcpy(tile, lanes, sizeof(lanes));
   }
 }
 

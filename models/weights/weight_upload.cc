@@ -322,6 +322,14 @@ class Uploader {
 
   absl::Status Run(size_t num_threads, const std::function<void(size_t, size_t)>& progress) {
     num_threads = std::min(num_threads, list_.chunks.size());
+    // Ahead of the threads: they would wait for each other in the driver.
+    std::vector<std::unique_ptr<runtime::Stream>> streams(num_threads);
+    for (std::unique_ptr<runtime::Stream>& stream : streams) {
+      REPRISE_ASSIGN_OR_RETURN(stream, device_.CreateStream());
+    }
+    REPRISE_ASSIGN_OR_RETURN(
+        const runtime::MappedBuffer stages,
+        runtime::MappedBuffer::Create(device_, num_threads * kStages * stage_bytes_));
     std::vector<std::thread> threads;
     {
       std::lock_guard lock(mutex_);
@@ -329,7 +337,10 @@ class Uploader {
     }
     for (size_t i = 0; i < num_threads; ++i) {
       try {
-        threads.emplace_back([this] { Finish(Work()); });
+        threads.emplace_back(
+            [this, stream = streams[i].get(), own = stages.host() + i * kStages * stage_bytes_] {
+              Finish(Work(*stream, own));
+            });
       } catch (const std::system_error& error) {
         // Those that did start do the work of all; none at all is an error.
         for (size_t missing = i; missing < num_threads; ++missing) {
@@ -346,18 +357,17 @@ class Uploader {
   }
 
  private:
+  static constexpr size_t kStages = 2;  // of a thread
+
   // One thread's share.
-  absl::Status Work() {
-    REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Stream> stream, device_.CreateStream());
-    REPRISE_ASSIGN_OR_RETURN(const runtime::MappedBuffer stages,
-                             runtime::MappedBuffer::Create(device_, 2 * stage_bytes_));
-    const absl::Status copied = CopyChunks(*stream, stages);
+  absl::Status Work(runtime::Stream& stream, std::byte* stages) {
+    const absl::Status copied = CopyChunks(stream, stages);
     // The buffers must not go while a copy still reads them.
-    const absl::Status drained = stream->Synchronize();
+    const absl::Status drained = stream.Synchronize();
     return copied.ok() ? drained : copied;
   }
 
-  absl::Status CopyChunks(runtime::Stream& stream, const runtime::MappedBuffer& stages) {
+  absl::Status CopyChunks(runtime::Stream& stream, std::byte* stages) {
     size_t in_flight_bytes = 0;
     PublishedMatrix::Scratch scratch;
     for (size_t turn = 0; !stop_; ++turn) {
@@ -365,7 +375,7 @@ class Uploader {
       if (index >= list_.chunks.size()) break;
       const Chunk& chunk = list_.chunks[index];
       const size_t bytes = chunk.bytes();
-      std::byte* stage = stages.host() + (turn % 2) * stage_bytes_;
+      std::byte* stage = stages + turn % kStages * stage_bytes_;
       if (chunk.matrix != nullptr) {
         REPRISE_RETURN_IF_ERROR(PlaceRows(chunk, scratch, stage));
       } else if (chunk.int4 != nullptr) {

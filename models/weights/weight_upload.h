@@ -56,7 +56,7 @@ struct Int4Upload {
 
 struct UploadOptions {
   int max_threads = kMaxLoadThreads;     // of as many cores, which convert and pack
-  size_t stage_bytes = size_t{4} << 20;  // one staging buffer, in converted bytes; two per thread
+  size_t stage_bytes = size_t{2} << 20;  // one staging buffer, in converted bytes; two per thread
   // Called with each source, or part of a matrix, once all of it has been read, from any thread.
   // Not of 4-bit elements and of matrices that are not plain, which may share tensors.
   std::function<void(std::span<const std::byte>)> release = {};

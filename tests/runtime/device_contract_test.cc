@@ -124,6 +124,7 @@ TEST_P(DeviceContract, LargeMappedMemoryIsZeroedAndSeenByBothSidesEveryTime) {
     EXPECT_EQ(*host_cell, 37u);
     ASSERT_OK_AND_ASSIGN(DeviceBuffer copy, DeviceBuffer::Create(*device, kBytes));
     ASSERT_OK(bench.stream->CopyToDevice(copy.data(), mapped.host(), kBytes));
+    ASSERT_OK(bench.stream->Synchronize());
     std::fill_n(mapped.host(), kBytes, std::byte{1});
     ASSERT_OK(bench.stream->CopyToHost(mapped.host(), copy.data(), kBytes));
     ASSERT_OK(bench.stream->Synchronize());

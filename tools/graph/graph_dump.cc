@@ -144,10 +144,10 @@ absl::Status ReadEarlyEdges(const JsonFields& fields, GraphDump& dump) {
   for (const json& edge : *edges) {
     const bool is_pair = edge.is_array() && edge.size() == 2 && edge[0].is_number_unsigned() &&
                          edge[1].is_number_unsigned();
-    if (!is_pair || edge[1].get<uint64_t>() >= dump.nodes.size() ||
-        edge[1].get<uint64_t>() != edge[0].get<uint64_t>() + 1)
-      return refuse();
-    dump.nodes[edge[1].get<size_t>()].early = true;
+    if (!is_pair) return refuse();
+    const auto from = edge[0].get<uint64_t>(), to = edge[1].get<uint64_t>();
+    if (to >= dump.nodes.size() || from >= to || to - from != 1) return refuse();
+    dump.nodes[to].early = true;
   }
   return absl::OkStatus();
 }
