@@ -6,7 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
-#include <cstdlib>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <mutex>
@@ -15,7 +15,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "runtime/cuda/cuda_captured_nodes.h"
@@ -209,8 +208,8 @@ class CudaVendor final : public GpuVendor {
   bool RegisterHugePages(size_t bytes, MappedPointers* pointers) const;
 
   mutable std::mutex mutex_;
-  // What RegisterHugePages took.
-  mutable absl::flat_hash_set<void*> registered_ ABSL_GUARDED_BY(mutex_);
+  // What RegisterHugePages took, in bytes.
+  mutable absl::flat_hash_map<void*, size_t> registered_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status CudaVendor::IpcGetHandle(void* data, std::string* handle) const {
@@ -262,38 +261,58 @@ absl::Status CudaVendor::HostAllocMapped(size_t bytes, MappedPointers* pointers)
   return status;
 }
 
+// Whole huge pages, where the system has such, which no child process gets: a page that a fork left
+// to both would be copied at the next write, and the device would go on with the old one. nullptr
+// where there is no memory.
+void* MapHugePages(size_t bytes) {
+  const size_t mapped = bytes + kHugePageBytes;
+  void* const all =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(all);
+  const size_t before = -reinterpret_cast<uintptr_t>(begin) % kHugePageBytes;
+  if (before > 0) munmap(begin, before);
+  munmap(begin + before + bytes, kHugePageBytes - before);
+  // Advice: small pages do as well.
+  madvise(begin + before, bytes, MADV_HUGEPAGE);
+  madvise(begin + before, bytes, MADV_DONTFORK);
+  return begin + before;
+}
+
 // The driver pins page by page, a third of a millisecond for each MiB of the small pages that
-// cudaHostAlloc takes, and other calls wait meanwhile. False, and nothing is taken, where the
-// system has no such memory or the driver does not register it: cudaHostAlloc says then what is
-// wrong.
+// cudaHostAlloc takes, and other calls wait meanwhile. False, and nothing is taken, where there is
+// no memory or the driver does not register it: cudaHostAlloc says then what is wrong.
 bool CudaVendor::RegisterHugePages(size_t bytes, MappedPointers* pointers) const {
   const size_t whole = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  void* const host = std::aligned_alloc(kHugePageBytes, whole);
+  void* const host = MapHugePages(whole);
   if (host == nullptr) return false;
-  madvise(host, whole, MADV_HUGEPAGE);  // advice: small pages do as well
   if (cudaHostRegister(host, whole, cudaHostRegisterMapped | cudaHostRegisterPortable) ==
       cudaSuccess) {
     if (cudaHostGetDevicePointer(&pointers->device, host, 0) == cudaSuccess) {
       pointers->host = host;
       std::lock_guard lock(mutex_);
-      registered_.insert(host);
+      registered_.emplace(host, whole);
       return true;
     }
     cudaHostUnregister(host);
   }
   cudaGetLastError();  // forgets it
-  std::free(host);
+  munmap(host, whole);
   return false;
 }
 
 absl::Status CudaVendor::HostFree(void* host) const {
+  size_t bytes = 0;
   {
     std::lock_guard lock(mutex_);
-    if (registered_.erase(host) == 0) return ToStatus(cudaFreeHost(host), "cudaFreeHost");
+    const auto found = registered_.find(host);
+    if (found == registered_.end()) return ToStatus(cudaFreeHost(host), "cudaFreeHost");
+    bytes = found->second;
+    registered_.erase(found);
   }
   const absl::Status status = ToStatus(cudaHostUnregister(host), "cudaHostUnregister");
   // What the driver may still reach stays.
-  if (status.ok()) std::free(host);
+  if (status.ok()) munmap(host, bytes);
   return status;
 }
 
