@@ -69,6 +69,7 @@ struct AdviseFlags {
   bool verify = false;
   uint32_t steps = 200, rounds = 3;
   EngineFlags engine;
+  bool max_rows_given = false;
 };
 
 absl::StatusOr<AdviseKind> ParseKind(std::string_view text) {
@@ -186,9 +187,14 @@ absl::StatusOr<Verification> Verify(const AdviseFlags& flags, const BatchTrace& 
   return verification;
 }
 
+struct NewConfig {
+  std::string text;
+  uint32_t max_rows;
+};
+
 // The configuration file with the advised buckets, or with others, to find out whether a server
 // would start with it. Errors: CheckServeConfig's.
-absl::StatusOr<std::string> ConfigWith(const BucketSet& set, const std::string& path) {
+absl::StatusOr<NewConfig> ConfigWith(const BucketSet& set, const std::string& path) {
   std::string text;
   std::error_code error;
   if (std::filesystem::exists(path, error)) {
@@ -198,33 +204,36 @@ absl::StatusOr<std::string> ConfigWith(const BucketSet& set, const std::string& 
   if (!set.decode.empty()) settings.emplace_back("decode-buckets", absl::StrJoin(set.decode, ","));
   if (!set.mixed.empty()) settings.emplace_back("mixed-buckets", absl::StrJoin(set.mixed, ","));
   REPRISE_ASSIGN_OR_RETURN(text, WithSettings(path, text, settings));
-  REPRISE_RETURN_IF_ERROR(CheckServeConfig(path, text));
-  return text;
+  REPRISE_ASSIGN_OR_RETURN(const engine::DecodeEngineOptions options, CheckServeConfig(path, text));
+  return NewConfig{.text = std::move(text), .max_rows = options.max_rows};
 }
 
-// Before anything is computed: with buckets that any settings allow.
-absl::Status PrepareConfig(const std::string& path) {
+// Before anything is computed: with buckets that any settings allow. Where --max-rows does not say
+// how many rows the server has, the file does.
+absl::Status PrepareConfig(AdviseFlags* flags) {
+  const std::string& path = flags->config_file;
   if (path.empty()) return absl::OkStatus();
   if (path == kStdoutFile) return UsageError("--serve-config: got \"-\", allowed: a file");
-  REPRISE_ASSIGN_OR_RETURN(const std::string text, ConfigWith({.decode = {1}, .mixed = {1}}, path));
-  return CheckWritable(path, text.size());
+  REPRISE_ASSIGN_OR_RETURN(const NewConfig config, ConfigWith({.decode = {1}, .mixed = {1}}, path));
+  if (!flags->max_rows_given) flags->engine.engine.max_rows = config.max_rows;
+  return CheckWritable(path, config.text.size());
 }
 
 absl::Status WriteConfig(const BucketSet& set, const std::string& path, Console* console) {
   if (path.empty()) return absl::OkStatus();
-  REPRISE_ASSIGN_OR_RETURN(const std::string text, ConfigWith(set, path));
-  REPRISE_RETURN_IF_ERROR(WriteAtomically(path, text));
+  REPRISE_ASSIGN_OR_RETURN(const NewConfig config, ConfigWith(set, path));
+  REPRISE_RETURN_IF_ERROR(WriteAtomically(path, config.text));
   console->Note(absl::StrCat("reprise advise: ", path,
                              " has the advised buckets; a server that "
                              "is started with it captures them"));
   return absl::OkStatus();
 }
 
-absl::Status Run(const AdviseFlags& flags, const Invocation& invocation) {
+absl::Status Run(AdviseFlags flags, const Invocation& invocation) {
   Console* console = invocation.console;
   if (flags.verify) REPRISE_RETURN_IF_ERROR(CheckSource(flags.engine.source));
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
-  REPRISE_RETURN_IF_ERROR(PrepareConfig(flags.config_file));
+  REPRISE_RETURN_IF_ERROR(PrepareConfig(&flags));
   REPRISE_ASSIGN_OR_RETURN(const BatchTrace trace, ReadBatchTrace(flags.files));
   TellSkipped(trace, "reprise advise", console);
   REPRISE_ASSIGN_OR_RETURN(const std::optional<LiveServer> live, ConnectTo(flags));
@@ -332,6 +341,7 @@ Command AddAdviseCommand(CLI::App* root) {
               if (app->count(option) == 0 || flags->verify) continue;
               return UsageError(absl::StrCat(option, ": got no --verify, allowed: beside it"));
             }
+            flags->max_rows_given = app->count("--max-rows") > 0;
             return Run(*flags, invocation);
           }};
 }

@@ -488,7 +488,8 @@ CLI::App* AddServeApp(CLI::App* root, ServeFlags* flags) {
 
 }  // namespace
 
-absl::Status CheckServeConfig(const std::string& path, std::string_view text) {
+absl::StatusOr<engine::DecodeEngineOptions> CheckServeConfig(const std::string& path,
+                                                             std::string_view text) {
   ServeFlags flags;
   CLI::App root;
   REPRISE_RETURN_IF_ERROR(ApplyConfigText(path, text, AddServeApp(&root, &flags)));
@@ -501,7 +502,7 @@ absl::Status CheckServeConfig(const std::string& path, std::string_view text) {
   if (status.ok() && has_model) status = LargestStepBytes(flags.engine).status();
   // The model may be where the server is, and not here.
   if (status.ok() || absl::IsNotFound(status) || absl::IsPermissionDenied(status))
-    return absl::OkStatus();
+    return flags.engine.engine;
   return UsageError(absl::StrCat(path, ": ", status.message()));
 }
 

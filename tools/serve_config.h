@@ -7,16 +7,20 @@
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/decode_engine.h"
 
 namespace reprise::tools {
 
+// The engine's options that the file comes to, and defaults.
+//
 // `text`: the file's; `path` begins the messages. A file without a model is no error: the command
 // line may name it. What depends on the model is checked where its config can be read here; whether
 // devices, addresses and other files are there is not. Errors: usage errors name the line and the
 // key, or what does not go together; FailedPrecondition names buckets that the file's own settings
 // do not allow (key, got, allowed).
-absl::Status CheckServeConfig(const std::string& path, std::string_view text);
+absl::StatusOr<engine::DecodeEngineOptions> CheckServeConfig(const std::string& path,
+                                                             std::string_view text);
 
 }  // namespace reprise::tools
 

@@ -135,6 +135,10 @@ TEST_F(AdviseProgram, SetsTheBucketsOfAServersConfiguration) {
   }
   EXPECT_THAT(decode, HasSubstr("3"));
   EXPECT_THAT(serve.stdout_text(), HasSubstr("decode-buckets = \"" + decode + "\""));
+  // The file's rows are the server's, where nothing else says how many it has.
+  Program again({"advise", trace, "--mixed-buckets", "16", "--serve-config", config});
+  EXPECT_EQ(again.Wait(), 0) << again.stderr_text();
+  EXPECT_THAT(ReadTextFile(config), HasSubstr("decode-buckets = \"3,8\"\n"));
   std::ofstream(File("bad.toml")) << "[serve]\n";
   Refused({trace, "--serve-config", File("bad.toml")}, 2, "bad.toml:1: got the section [serve]");
   Refused({trace, "--serve-config", "-"}, 2, "--serve-config: got \"-\", allowed: a file");

@@ -18,7 +18,9 @@ namespace {
 
 using ::reprise::testing::StatusIs;
 
-absl::Status Check(const std::string& text) { return CheckServeConfig("serve.toml", text); }
+absl::Status Check(const std::string& text) {
+  return CheckServeConfig("serve.toml", text).status();
+}
 
 TEST(CheckServeConfig, TakesWhatAServerStartsWith) {
   for (const char* text :
@@ -29,6 +31,15 @@ TEST(CheckServeConfig, TakesWhatAServerStartsWith) {
         "model = \"/no/such/model\"\nmax-context = 4096\n"}) {
     EXPECT_OK(Check(text)) << text;
   }
+}
+
+TEST(CheckServeConfig, TellsTheOptionsThatTheFileComesTo) {
+  ASSERT_OK_AND_ASSIGN(const engine::DecodeEngineOptions few,
+                       CheckServeConfig("serve.toml", "max-rows = 12\n"));
+  EXPECT_EQ(few.max_rows, 12u);
+  ASSERT_OK_AND_ASSIGN(const engine::DecodeEngineOptions defaults,
+                       CheckServeConfig("serve.toml", ""));
+  EXPECT_EQ(defaults.max_rows, engine::DecodeEngineOptions{}.max_rows);
 }
 
 TEST(CheckServeConfig, RefusesBucketsByTheFilesOwnSettings) {
