@@ -7,7 +7,9 @@
 # are skipped for want of a GPU, and longer under a sanitizer. Unlike a test per case, a suite of
 # which cases are skipped has passed: tools/test.sh counts cases and names those that were skipped.
 #
-# In: REPRISE_PROGRAM (path), REPRISE_FOLDER (prefix and label), REPRISE_TIMEOUT (seconds).
+# In: REPRISE_PROGRAM (path), REPRISE_FOLDER (prefix and label), REPRISE_TIMEOUT (seconds). In the
+# environment, if anything: REPRISE_LONG_SUITES, a regular expression of tests of which every third
+# case is run.
 cmake_minimum_required(VERSION 3.25)
 
 if(NOT EXISTS "${REPRISE_PROGRAM}")
@@ -42,4 +44,8 @@ foreach(suite IN LISTS suites)
   set_tests_properties(
     "${test}" PROPERTIES LABELS "${REPRISE_FOLDER}" TIMEOUT "${REPRISE_TIMEOUT}"
                          COST "${cases_of_${suite}}")
+  if(DEFINED ENV{REPRISE_LONG_SUITES} AND test MATCHES "^($ENV{REPRISE_LONG_SUITES})")
+    set_tests_properties("${test}" PROPERTIES ENVIRONMENT
+                                              "GTEST_TOTAL_SHARDS=3;GTEST_SHARD_INDEX=0")
+  endif()
 endforeach()

@@ -117,17 +117,13 @@ run_suites() {
 }
 
 # The suites that take longest under a sanitizer, by going through many numbers with the same
-# code, or by measuring.
+# code, or by measuring. Of these every third case is run there (cmake/reprise_suites.cmake), beside
+# all others, since alone the last of them would leave a core idle.
 long_suites='kernels\.EveryDevice/(Attention|Linear|LinearFp8|LinearInt4|LinearRounded)Test$'
 long_suites+='|kernels\.Host/HostNativeAttentionTest$'
 long_suites+='|engine\.EveryDevice/(WindowsInTurn|Invariance)Test$|tools\.All/DriverSeeds$'
 long_suites+='|engine\.Devices/RoundedActivationsTest$'
 long_suites+='|end_to_end\.(BenchLinear|Bench|Tune|Profile)Program$'
-
-# run_long_suites <preset>. Of these every third case.
-run_long_suites() {
-  GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=0 run_suites "$1" --tests-regex "^(${long_suites})"
-}
 
 check_layout() {
   stage "Checking style: clang-format"
@@ -155,6 +151,7 @@ run_sanitized() {
   export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
   local leaks="suppressions=${PWD}/cmake/lsan_suppressions.txt:print_suppressions=0"
   export LSAN_OPTIONS="${leaks}:${LSAN_OPTIONS:-}"
+  export REPRISE_LONG_SUITES="${long_suites}"
   stage "Building for AddressSanitizer and UndefinedBehaviorSanitizer"
   cmake --preset asan
   cmake --build --preset asan
@@ -164,8 +161,7 @@ run_sanitized() {
   # GreedyParityTest and of the shorter tests of the program.
   local left_out='tree\.Package\.|documents\.|engine\.Fixtures/ParityTest$'
   left_out+='|end_to_end\.TinyGeneration$'
-  run_suites asan --exclude-regex "^(${left_out}|${long_suites})"
-  run_long_suites asan
+  run_suites asan --exclude-regex "^(${left_out})"
   stage "Building for ThreadSanitizer"
   cmake --preset tsan
   cmake --build --preset tsan --target reprise_runtime_tests reprise_graphs_tests \
@@ -175,9 +171,11 @@ run_sanitized() {
   # with transformers, which has no threads that GreedyParityTest, over the same ones, has not, and
   # takes as long as the rest together.
   left_out='service\.(PythonClient|MetricsParser)\.|engine\.Fixtures/ParityTest$'
+  # Likewise long here: the same steps of many models, and of many ways to share and to draft.
+  REPRISE_LONG_SUITES+='|engine\.(EveryDevice/(Models|Poison|StepsPerRequestBits|Drafts)Test'
+  REPRISE_LONG_SUITES+='|SharedBlocks)$'
   run_suites tsan --tests-regex '^(runtime|graphs|models|engine|service)\.' \
-    --exclude-regex "^(${left_out}|${long_suites})"
-  run_long_suites tsan
+    --exclude-regex "^(${left_out})"
 }
 
 if "${style}"; then
