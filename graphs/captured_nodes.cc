@@ -35,17 +35,28 @@ std::string DifferenceOf(const GraphNode& enqueued, const runtime::CapturedNode&
 }
 
 // A captured graph's nodes by what they are: drivers promise no order between kernels and others.
-struct Order {
-  explicit Order(const CapturedNodes& captured) {
+struct NodesByKind {
+  explicit NodesByKind(const CapturedNodes& captured) {
     for (const runtime::CapturedNode& node : captured.nodes)
       (node.kind == runtime::CapturedNode::Kind::kKernel ? kernels : others).push_back(&node);
   }
   std::vector<const runtime::CapturedNode*> kernels, others;
 };
 
-std::string NameOfNode(const GraphNode& node) {
-  if (node.kind != GraphNode::Kind::kKernel) return std::string(NameOf(node.kind));
-  return node.shape.empty() ? node.op : absl::StrCat(node.op, " ", node.shape);
+// What an enqueued node that is no kernel is to a captured graph.
+runtime::CapturedNode::Kind KindOf(const GraphNode& node) {
+  using Kind = runtime::CapturedNode::Kind;
+  switch (node.kind) {
+    case GraphNode::Kind::kCopy:
+      return Kind::kCopy;
+    case GraphNode::Kind::kFill:
+      return Kind::kFill;
+    case GraphNode::Kind::kKernel:
+      return Kind::kKernel;
+    case GraphNode::Kind::kHost:
+      break;
+  }
+  return Kind::kOther;
 }
 
 // "" where the node waits for `before` alone; the first one, for nothing.
@@ -82,34 +93,40 @@ absl::StatusOr<CapturedNodes> ListCapturedNodes(runtime::Stream& stream, const B
 
 absl::StatusOr<std::vector<GraphNode>> AsCaptured(std::vector<GraphNode> enqueued,
                                                   const CapturedNodes& captured) {
-  const Order order(captured);
+  const NodesByKind found_by_kind(captured);
   const auto num_others = static_cast<size_t>(
       std::count_if(enqueued.begin(), enqueued.end(),
                     [](const GraphNode& node) { return node.kind != GraphNode::Kind::kKernel; }));
-  if (num_others != order.others.size())
+  if (num_others != found_by_kind.others.size())
     return absl::InternalError(absl::StrCat("nodes that are no kernels: ", num_others,
-                                            " enqueued, ", order.others.size(), " captured"));
+                                            " enqueued, ", found_by_kind.others.size(),
+                                            " captured"));
   size_t next_kernel = 0, next_other = 0;
   const runtime::CapturedNode* before = nullptr;
   for (size_t i = 0; i < enqueued.size(); ++i) {
     GraphNode& node = enqueued[i];
     const bool is_kernel = node.kind == GraphNode::Kind::kKernel;
-    const auto& same_kind = is_kernel ? order.kernels : order.others;
+    const auto& same_kind = is_kernel ? found_by_kind.kernels : found_by_kind.others;
     size_t& next = is_kernel ? next_kernel : next_other;
     const runtime::CapturedNode* const found = next < same_kind.size() ? same_kind[next] : nullptr;
     ++next;
-    std::string difference = found == nullptr ? "enqueued, and not captured"
-                             : is_kernel      ? DifferenceOf(node, *found)
-                                              : "";
+    std::string difference;
+    if (found == nullptr) {
+      difference = "enqueued, and not captured";
+    } else if (is_kernel) {
+      difference = DifferenceOf(node, *found);
+    } else if (found->kind != KindOf(node)) {
+      difference =
+          absl::StrCat(std::string(NameOf(node.kind)), " enqueued, ", found->name, " captured");
+    }
     if (difference.empty()) difference = WaitsDifference(*found, before);
     if (!difference.empty())
-      return absl::InternalError(
-          absl::StrCat("node ", i, " (", NameOfNode(node), "): ", difference));
+      return absl::InternalError(absl::StrCat("node ", i, " (", LabelOf(node), "): ", difference));
     node.early = !found->waits.empty() && found->waits.front().early;
     before = found;
   }
-  if (next_kernel < order.kernels.size()) {
-    const runtime::CapturedNode& node = *order.kernels[next_kernel];
+  if (next_kernel < found_by_kind.kernels.size()) {
+    const runtime::CapturedNode& node = *found_by_kind.kernels[next_kernel];
     return absl::InternalError(absl::StrCat("node ", node.index, " of the captured graph (",
                                             node.name, "): captured, and not enqueued"));
   }

@@ -71,6 +71,11 @@ std::string_view NameOf(GraphNode::Kind kind) {
   return "";
 }
 
+std::string LabelOf(const GraphNode& node) {
+  if (node.kind != Kind::kKernel) return std::string(NameOf(node.kind));
+  return node.shape.empty() ? node.op : absl::StrCat(node.op, " ", node.shape);
+}
+
 absl::StatusOr<std::vector<GraphNode>> ListNodes(runtime::Stream& stream, const Bucket& bucket,
                                                  const EnqueueFn& enqueue) {
   if (enqueue == nullptr) return absl::InvalidArgumentError("the enqueue function is empty");

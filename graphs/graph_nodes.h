@@ -35,6 +35,8 @@ struct GraphNode {
 };
 // "kernel", "host", "copy", "fill".
 std::string_view NameOf(GraphNode::Kind kind);
+// "linear_matrix 4096x4096"; a node that is no kernel by its kind.
+std::string LabelOf(const GraphNode& node);
 
 // The nodes of a bucket's graph, in order. Nothing is enqueued on `stream`. Errors: InvalidArgument
 // when the function is empty; its own.

@@ -186,7 +186,10 @@ int Run(const Command& command, const Invocation& invocation) {
   absl::Status status = CheckOutputsOf(*ChosenApp(command.app));
   if (status.ok()) status = command.run(invocation);
   // Text that nobody could read is not what was asked for.
-  if (status.ok()) status = invocation.console->status();
+  if (status.ok() || IsBeyondBoundError(status)) {
+    const absl::Status written = invocation.console->status();
+    if (!written.ok()) status = written;
+  }
   if (status.ok()) return kExitOk;
   invocation.console->EndLine();
   const std::string message(status.message());

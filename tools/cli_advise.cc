@@ -189,7 +189,7 @@ absl::StatusOr<Verification> Verify(const AdviseFlags& flags, const BatchTrace& 
 
 struct NewConfig {
   std::string text;
-  uint32_t max_rows;
+  ServeConfig config;
 };
 
 // The configuration file with the advised buckets, or with others, to find out whether a server
@@ -200,12 +200,21 @@ absl::StatusOr<NewConfig> ConfigWith(const BucketSet& set, const std::string& pa
   if (std::filesystem::exists(path, error)) {
     REPRISE_ASSIGN_OR_RETURN(text, models::ReadFile(path, kMaxConfigBytes));
   }
+  // What the file says beside its buckets, which change.
+  REPRISE_ASSIGN_OR_RETURN(
+      const std::string others,
+      WithSettings(path, text, {{"decode-buckets", "1"}, {"mixed-buckets", "1"}}));
+  REPRISE_ASSIGN_OR_RETURN(const ServeConfig before, CheckServeConfig(path, others));
   std::vector<std::pair<std::string, std::string>> settings;
   if (!set.decode.empty()) settings.emplace_back("decode-buckets", absl::StrJoin(set.decode, ","));
   if (!set.mixed.empty()) settings.emplace_back("mixed-buckets", absl::StrJoin(set.mixed, ","));
+  // A file that leaves the rows to serve's default, or to the command line, gets those of its
+  // largest bucket where the default is less.
+  if (!before.has_max_rows && !set.decode.empty() && set.decode.back() > before.max_rows)
+    settings.emplace_back("max-rows", absl::StrCat(set.decode.back()));
   REPRISE_ASSIGN_OR_RETURN(text, WithSettings(path, text, settings));
-  REPRISE_ASSIGN_OR_RETURN(const engine::DecodeEngineOptions options, CheckServeConfig(path, text));
-  return NewConfig{.text = std::move(text), .max_rows = options.max_rows};
+  REPRISE_ASSIGN_OR_RETURN(const ServeConfig config, CheckServeConfig(path, text));
+  return NewConfig{.text = std::move(text), .config = config};
 }
 
 // Before anything is computed: with buckets that any settings allow. Where --max-rows does not say
@@ -215,7 +224,7 @@ absl::Status PrepareConfig(AdviseFlags* flags) {
   if (path.empty()) return absl::OkStatus();
   if (path == kStdoutFile) return UsageError("--serve-config: got \"-\", allowed: a file");
   REPRISE_ASSIGN_OR_RETURN(const NewConfig config, ConfigWith({.decode = {1}, .mixed = {1}}, path));
-  if (!flags->max_rows_given) flags->engine.engine.max_rows = config.max_rows;
+  if (!flags->max_rows_given) flags->engine.engine.max_rows = config.config.max_rows;
   return CheckWritable(path, config.text.size());
 }
 

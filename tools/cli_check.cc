@@ -30,8 +30,8 @@ constexpr char kCheckExamples[] =
     "  reprise check tests/fixtures/gemma2-tiny --reference "
     "tests/fixtures/gemma2-tiny/reference.json\n"
     "\n"
-    "Exit codes: 0 it runs, 1 it does not, or its logits are too far from the reference, 2 the "
-    "command line is wrong. docs/models.md says more; docs/check.schema.json describes the JSON.";
+    "Exit codes: 0 it runs, 1 it does not, 2 the command line is wrong, 3 its logits are too far "
+    "from the reference. docs/models.md says more; docs/check.schema.json describes the JSON.";
 
 // Of the relative error of all logits. A type of 16 bits rounds every activation.
 constexpr double kTolerance = 5e-2, kToleranceOfF32 = 1e-3;
@@ -83,9 +83,9 @@ absl::Status Verdict(const ModelCheck& check) {
         others == 0 ? first : absl::StrCat(first, "; and ", others, " more"));
   }
   if (check.reference && !check.reference->passed())
-    return absl::FailedPreconditionError(absl::StrCat(
-        check.reference->file, ": relative error of logits: got ",
-        check.reference->difference.relative, ", allowed ", check.reference->tolerance));
+    return BeyondBoundError(absl::StrCat(check.reference->file, ": relative error of logits: got ",
+                                         check.reference->difference.relative, ", allowed ",
+                                         check.reference->tolerance));
   return absl::OkStatus();
 }
 

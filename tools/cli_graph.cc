@@ -91,6 +91,7 @@ absl::StatusOr<GraphDump> DumpOf(const LoadedEngine& loaded, const std::string& 
                    .capacity = captured.bucket.capacity,
                    .device_bytes = captured.device_bytes,
                    .captured = captured_nodes,
+                   .knows_early = captured_nodes,
                    .nodes = *std::move(nodes)};
 }
 
@@ -206,9 +207,10 @@ void AddJsonOption(CLI::App* app, std::string* file) {
 }
 
 void AddCapturedOption(CLI::App* app, bool* captured) {
-  app->add_flag("--captured", *captured,
-                "Capture once more and ask the device for the nodes: an error where they are not "
-                "those that were enqueued");
+  app->add_flag(
+      "--captured", *captured,
+      "Capture once more and ask the device for nodes and edges: an error where they are not "
+      "those that were enqueued");
 }
 
 Command AddListCommand(CLI::App* graph) {

@@ -220,7 +220,8 @@ absl::Status CheckTogether(const ServeFlags& flags) {
 }
 
 // The options with these buckets alone, so that what is wrong is theirs.
-absl::Status CheckBuckets(const std::string& path, const engine::DecodeEngineOptions& options) {
+absl::Status CheckBuckets(const std::string& path, const engine::DecodeEngineOptions& options,
+                          bool has_max_rows) {
   engine::DecodeEngineOptions decode, mixed;
   decode.max_rows = mixed.max_rows = options.max_rows;
   decode.decode_buckets = options.decode_buckets;
@@ -228,7 +229,8 @@ absl::Status CheckBuckets(const std::string& path, const engine::DecodeEngineOpt
   const absl::Status decode_status = engine::CheckOptions(decode);
   if (!decode_status.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        path, ": decode-buckets: ", decode_status.message(), ", which is its max-rows"));
+        path, ": decode-buckets: ", decode_status.message(),
+        has_max_rows ? ", which is its max-rows" : ", as long as it sets no max-rows"));
   }
   const absl::Status mixed_status = engine::CheckOptions(mixed);
   if (mixed_status.ok()) return mixed_status;
@@ -488,21 +490,21 @@ CLI::App* AddServeApp(CLI::App* root, ServeFlags* flags) {
 
 }  // namespace
 
-absl::StatusOr<engine::DecodeEngineOptions> CheckServeConfig(const std::string& path,
-                                                             std::string_view text) {
+absl::StatusOr<ServeConfig> CheckServeConfig(const std::string& path, std::string_view text) {
   ServeFlags flags;
   CLI::App root;
-  REPRISE_RETURN_IF_ERROR(ApplyConfigText(path, text, AddServeApp(&root, &flags)));
-  REPRISE_RETURN_IF_ERROR(CheckBuckets(path, flags.engine.engine));
+  CLI::App* const app = AddServeApp(&root, &flags);
+  REPRISE_RETURN_IF_ERROR(ApplyConfigText(path, text, app));
+  const ServeConfig config = {.max_rows = flags.engine.engine.max_rows,
+                              .has_max_rows = app->count("--max-rows") > 0};
+  REPRISE_RETURN_IF_ERROR(CheckBuckets(path, flags.engine.engine, config.has_max_rows));
   const models::ModelSource& source = flags.engine.source;
   const bool has_model = !source.directory.empty() || !source.preset.empty();
   absl::Status status = has_model ? CheckSource(source) : absl::OkStatus();
-  status.Update(CheckTogether(flags));
   status.Update(engine::CheckOptions(flags.engine.engine));
   if (status.ok() && has_model) status = LargestStepBytes(flags.engine).status();
   // The model may be where the server is, and not here.
-  if (status.ok() || absl::IsNotFound(status) || absl::IsPermissionDenied(status))
-    return flags.engine.engine;
+  if (status.ok() || absl::IsNotFound(status) || absl::IsPermissionDenied(status)) return config;
   return UsageError(absl::StrCat(path, ": ", status.message()));
 }
 

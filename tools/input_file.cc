@@ -27,15 +27,17 @@ absl::StatusOr<std::string> ReadInputFile(std::string_view what, const std::stri
   std::string bytes;
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
-  if (!error && size <= max_bytes) bytes.reserve(size);
+  const auto beyond = [&](const std::string& got) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(what), path, ": got ", got,
+                                                   " bytes, allowed: at most ", max_bytes));
+  };
+  if (!error && size > max_bytes) return beyond(absl::StrCat(size));
+  if (!error) bytes.reserve(size);
   std::vector<char> part(kPartBytes);
   while (file) {
     file.read(part.data(), static_cast<std::streamsize>(part.size()));
     bytes.append(part.data(), static_cast<size_t>(file.gcount()));
-    if (bytes.size() > max_bytes) {
-      return absl::InvalidArgumentError(absl::StrCat(std::string(what), path, ": got more than ",
-                                                     max_bytes, " bytes, allowed: at most that"));
-    }
+    if (bytes.size() > max_bytes) return beyond(absl::StrCat("more than ", max_bytes));
   }
   if (file.bad())
     return absl::UnavailableError(absl::StrCat(std::string(what), "cannot read \"", path, "\""));

@@ -4,23 +4,25 @@
 #ifndef REPRISE_TOOLS_SERVE_CONFIG_H_
 #define REPRISE_TOOLS_SERVE_CONFIG_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "engine/decode_engine.h"
 
 namespace reprise::tools {
 
-// The engine's options that the file comes to, and defaults.
-//
-// `text`: the file's; `path` begins the messages. A file without a model is no error: the command
-// line may name it. What depends on the model is checked where its config can be read here; whether
-// devices, addresses and other files are there is not. Errors: usage errors name the line and the
-// key, or what does not go together; FailedPrecondition names buckets that the file's own settings
-// do not allow (key, got, allowed).
-absl::StatusOr<engine::DecodeEngineOptions> CheckServeConfig(const std::string& path,
-                                                             std::string_view text);
+struct ServeConfig {
+  uint32_t max_rows = 0;  // of the file, or serve's default
+  bool has_max_rows = false;
+};
+
+// `text`: the file's; `path` begins the messages. What a command line may add to the file is no
+// error: a model, the other half of a pair of options. What depends on the model is checked where
+// its config can be read here; whether devices, addresses and other files are there is not. Errors:
+// usage errors name the line and the key, or what is wrong with the model; FailedPrecondition names
+// buckets that the file's own settings do not allow (key, got, allowed).
+absl::StatusOr<ServeConfig> CheckServeConfig(const std::string& path, std::string_view text);
 
 }  // namespace reprise::tools
 

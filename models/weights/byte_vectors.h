@@ -10,29 +10,29 @@
 namespace reprise::models {
 
 inline constexpr int kVectorBytes = 16;
-using Bytes16 [[gnu::vector_size(kVectorBytes)]] = uint8_t;
-using Halves8 [[gnu::vector_size(kVectorBytes)]] = uint16_t;
-using Words4 [[gnu::vector_size(kVectorBytes)]] = uint32_t;
-using Pair2 [[gnu::vector_size(kVectorBytes)]] = uint64_t;
+using U8x16 [[gnu::vector_size(kVectorBytes)]] = uint8_t;
+using U16x8 [[gnu::vector_size(kVectorBytes)]] = uint16_t;
+using U32x4 [[gnu::vector_size(kVectorBytes)]] = uint32_t;
+using U64x2 [[gnu::vector_size(kVectorBytes)]] = uint64_t;
 
 // The bytes of both by turns, `first`'s lowest first.
-inline Bytes16 InTurns(uint64_t first, uint64_t second) {
-  return __builtin_shufflevector(reinterpret_cast<Bytes16>(Pair2{first, 0}),
-                                 reinterpret_cast<Bytes16>(Pair2{second, 0}), 0, 16, 1, 17, 2, 18,
-                                 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+inline U8x16 Interleave(uint64_t first, uint64_t second) {
+  return __builtin_shufflevector(reinterpret_cast<U8x16>(U64x2{first, 0}),
+                                 reinterpret_cast<U8x16>(U64x2{second, 0}), 0, 16, 1, 17, 2, 18, 3,
+                                 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 
 // Of two vectors, the lower and the upper elements by turns.
-inline Halves8 LowerInTurns(Halves8 a, Halves8 b) {
+inline U16x8 InterleaveLower(U16x8 a, U16x8 b) {
   return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
 }
-inline Halves8 UpperInTurns(Halves8 a, Halves8 b) {
+inline U16x8 InterleaveUpper(U16x8 a, U16x8 b) {
   return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 }
-inline Words4 LowerInTurns(Words4 a, Words4 b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
-inline Words4 UpperInTurns(Words4 a, Words4 b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
-inline Pair2 LowerInTurns(Pair2 a, Pair2 b) { return __builtin_shufflevector(a, b, 0, 2); }
-inline Pair2 UpperInTurns(Pair2 a, Pair2 b) { return __builtin_shufflevector(a, b, 1, 3); }
+inline U32x4 InterleaveLower(U32x4 a, U32x4 b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline U32x4 InterleaveUpper(U32x4 a, U32x4 b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+inline U64x2 InterleaveLower(U64x2 a, U64x2 b) { return __builtin_shufflevector(a, b, 0, 2); }
+inline U64x2 InterleaveUpper(U64x2 a, U64x2 b) { return __builtin_shufflevector(a, b, 1, 3); }
 
 }  // namespace reprise::models
 

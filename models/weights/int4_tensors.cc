@@ -46,17 +46,17 @@ uint64_t SpreadWord(uint32_t word) {
 
 // Byte j of words[i] becomes byte i of words[j].
 void TransposeBytes(uint64_t (&words)[kOfWord]) {
-  Halves8 twos[kOfWord / 2];  // bytes of two words side by side, then of four, and of all
+  U16x8 twos[kOfWord / 2];  // bytes of two words side by side, then of four, and of all
   for (int i = 0; i < kOfWord / 2; ++i)
-    twos[i] = reinterpret_cast<Halves8>(InTurns(words[2 * i], words[2 * i + 1]));
-  Words4 fours[2][2];  // [words 0 to 3 or 4 to 7][bytes 0 to 3 or 4 to 7]
+    twos[i] = reinterpret_cast<U16x8>(Interleave(words[2 * i], words[2 * i + 1]));
+  U32x4 fours[2][2];  // [words 0 to 3 or 4 to 7][bytes 0 to 3 or 4 to 7]
   for (int i = 0; i < 2; ++i) {
-    fours[i][0] = reinterpret_cast<Words4>(LowerInTurns(twos[2 * i], twos[2 * i + 1]));
-    fours[i][1] = reinterpret_cast<Words4>(UpperInTurns(twos[2 * i], twos[2 * i + 1]));
+    fours[i][0] = reinterpret_cast<U32x4>(InterleaveLower(twos[2 * i], twos[2 * i + 1]));
+    fours[i][1] = reinterpret_cast<U32x4>(InterleaveUpper(twos[2 * i], twos[2 * i + 1]));
   }
   for (int i = 0; i < 2; ++i) {
-    const Words4 all[2] = {LowerInTurns(fours[0][i], fours[1][i]),
-                           UpperInTurns(fours[0][i], fours[1][i])};
+    const U32x4 all[2] = {InterleaveLower(fours[0][i], fours[1][i]),
+                          InterleaveUpper(fours[0][i], fours[1][i])};
     std::memcpy(&words[4 * i], all, sizeof(all));
   }
 }

@@ -27,10 +27,10 @@ void ForTiles(int64_t inputs, const std::byte* from, Pack pack) {
 
 // A chunk of E4M3 as its four words lie (kernels::PackE4m3). Inputs i and i + 8 share a half of a
 // word: the bits of the first are those of the lower byte, moved, of the second of the upper one.
-Halves8 PackChunkE4m3(const std::byte* chunk) {
+U16x8 PackChunkE4m3(const std::byte* chunk) {
   uint64_t inputs[2];
   std::memcpy(inputs, chunk, kChunk);
-  const auto both = reinterpret_cast<Halves8>(InTurns(inputs[0], inputs[1]));
+  const auto both = reinterpret_cast<U16x8>(Interleave(inputs[0], inputs[1]));
   return (both & 0x0080) << 8 | (both & 0x007f) << 4 | (both & 0x7000) | (both & 0x8000) >> 4 |
          (both & 0x0f00) >> 8;
 }
@@ -65,7 +65,7 @@ void PackOutputE4m3(int64_t inputs, int row, const std::byte* elements, std::byt
   ForTiles<kRow>(inputs, elements, [&](int64_t tile, const std::byte* from) {
     std::byte* const of_tile = to + tile * kernels::kPackedTileElements;
     for (size_t c = 0; c < kRow / kChunk; ++c) {
-      const Halves8 words = PackChunkE4m3(from + c * kChunk);
+      const U16x8 words = PackChunkE4m3(from + c * kChunk);
       std::memcpy(of_tile + (c ^ turn) * kChunk, &words, kChunk);
     }
   });
@@ -76,21 +76,21 @@ void PackInt4Tile(const Int4Tile& elements, std::byte* tile) {
   constexpr int kTileSteps = kTileInputs / kChunk;
   static_assert(kTileSteps == kChunkWords);
   for (int row = 0; row < kHalf; ++row, tile += kChunkWords * kChunk) {
-    Words4 steps[kTileSteps];  // of each 16 inputs, the words of four lanes
+    U32x4 steps[kTileSteps];  // of each 16 inputs, the words of four lanes
     for (int step = 0; step < kTileSteps; ++step) {
-      Bytes16 lower, upper;
+      U8x16 lower, upper;
       std::memcpy(&lower, &elements[row][step * kChunk], kChunk);
       std::memcpy(&upper, &elements[row + kHalf][step * kChunk], kChunk);
-      const auto halves = reinterpret_cast<Pair2>(lower | upper << 4);
-      steps[step] = reinterpret_cast<Words4>(InTurns(halves[0], halves[1]));
+      const auto halves = reinterpret_cast<U64x2>(lower | upper << 4);
+      steps[step] = reinterpret_cast<U32x4>(Interleave(halves[0], halves[1]));
     }
     // A lane's words lie together.
-    const auto a = reinterpret_cast<Pair2>(LowerInTurns(steps[0], steps[1]));
-    const auto b = reinterpret_cast<Pair2>(UpperInTurns(steps[0], steps[1]));
-    const auto c = reinterpret_cast<Pair2>(LowerInTurns(steps[2], steps[3]));
-    const auto d = reinterpret_cast<Pair2>(UpperInTurns(steps[2], steps[3]));
-    const Pair2 lanes[kChunkWords] = {LowerInTurns(a, c), UpperInTurns(a, c), LowerInTurns(b, d),
-                                      UpperInTurns(b, d)};
+    const auto a = reinterpret_cast<U64x2>(InterleaveLower(steps[0], steps[1]));
+    const auto b = reinterpret_cast<U64x2>(InterleaveUpper(steps[0], steps[1]));
+    const auto c = reinterpret_cast<U64x2>(InterleaveLower(steps[2], steps[3]));
+    const auto d = reinterpret_cast<U64x2>(InterleaveUpper(steps[2], steps[3]));
+    const U64x2 lanes[kChunkWords] = {InterleaveLower(a, c), InterleaveUpper(a, c),
+                                      InterleaveLower(b, d), InterleaveUpper(b, d)};
     std::memcpy(tile, lanes, sizeof(lanes));
   }
 }

@@ -26,6 +26,9 @@ namespace reprise::runtime {
 namespace {
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
+// Stages of uploads and rings. More is swap space, which is taken once, and counts as the driver's
+// memory where it takes the pages and as the process's where they are registered.
+constexpr size_t kMostRegisteredBytes = size_t{256} << 20;
 
 absl::StatusCode CodeOf(cudaError_t error) {
   switch (error) {
@@ -251,7 +254,9 @@ absl::Status CudaVendor::GetProperties(int ordinal, DeviceProperties* properties
 }
 
 absl::Status CudaVendor::HostAllocMapped(size_t bytes, MappedPointers* pointers) const {
-  if (bytes >= kHugePageBytes && RegisterHugePages(bytes, pointers)) return absl::OkStatus();
+  if (bytes >= kHugePageBytes && bytes <= kMostRegisteredBytes &&
+      RegisterHugePages(bytes, pointers))
+    return absl::OkStatus();
   REPRISE_RETURN_IF_ERROR(
       ToStatus(cudaHostAlloc(&pointers->host, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
                "cudaHostAlloc"));
@@ -276,6 +281,7 @@ void* MapHugePages(size_t bytes) {
   // Advice: small pages do as well.
   madvise(begin + before, bytes, MADV_HUGEPAGE);
   madvise(begin + before, bytes, MADV_DONTFORK);
+  madvise(begin + before, bytes, MADV_DONTDUMP);
   return begin + before;
 }
 
@@ -302,14 +308,16 @@ bool CudaVendor::RegisterHugePages(size_t bytes, MappedPointers* pointers) const
 }
 
 absl::Status CudaVendor::HostFree(void* host) const {
-  size_t bytes = 0;
+  size_t bytes = 0;  // of registered memory
   {
     std::lock_guard lock(mutex_);
     const auto found = registered_.find(host);
-    if (found == registered_.end()) return ToStatus(cudaFreeHost(host), "cudaFreeHost");
-    bytes = found->second;
-    registered_.erase(found);
+    if (found != registered_.end()) {
+      bytes = found->second;
+      registered_.erase(found);
+    }
   }
+  if (bytes == 0) return ToStatus(cudaFreeHost(host), "cudaFreeHost");
   const absl::Status status = ToStatus(cudaHostUnregister(host), "cudaHostUnregister");
   // What the driver may still reach stays.
   if (status.ok()) munmap(host, bytes);

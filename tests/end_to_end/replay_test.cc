@@ -285,11 +285,11 @@ TEST_F(Replayed, EndsWhereAServerNeverAnswers) {
   ASSERT_TRUE(recording.ok()) << recording.status();
   const tools::StuckServer stuck(tools::StuckAt::kStep, recording->header.server());
   ASSERT_TRUE(stuck.started());
-  Program late({"replay", "--connect", stuck.address(), "--timeout", "300ms", file});
+  Program late({"replay", "--connect", stuck.address(), "--timeout", "2s", file});
   EXPECT_EQ(late.Wait(), 1);
   EXPECT_THAT(late.stderr_text(),
               HasSubstr("reprise replay: " + file + ": step 1: the server at " + stuck.address() +
-                        ": got no answer within 300 ms, allowed: "));
+                        ": got no answer within 2.00 s, allowed: "));
 }
 
 TEST_F(Replayed, EndsByASignalWhileAServerDoesNotAnswer) {

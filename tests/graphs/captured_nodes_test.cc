@@ -152,6 +152,11 @@ TEST(AsCaptured, NamesTheFirstNodeThatDiffersAndWhatEitherSays) {
          n[2].waits = {{0}, {1}};
        },
        "node 2 (linear 8x4): enqueued behind node 1 of the captured graph, waits there for 0, 1"},
+      {[](auto& n) {
+         n[1].kind = Kind::kCopy;
+         n[1].name = "copy";
+       },
+       "node 1 (fill): fill enqueued, copy captured"},
       {[](auto& n) { n[1].waits.clear(); },
        "node 1 (fill): enqueued behind node 0 of the captured graph, waits there for nothing"},
       {[](auto& n) { n[0].waits = {{2}}; },

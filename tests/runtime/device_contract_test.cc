@@ -4,6 +4,8 @@
 // capture_contract_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -131,6 +133,36 @@ TEST_P(DeviceContract, LargeMappedMemoryIsZeroedAndSeenByBothSidesEveryTime) {
     EXPECT_EQ(*host_cell, 37u);
     EXPECT_EQ(std::count(mapped.host(), mapped.host() + kBytes, std::byte{0}),
               static_cast<int64_t>(kBytes) - 1);
+  }
+}
+
+// Pages that a fork left to both processes would be copied at the parent's next write, and a device
+// would go on with those that the child has.
+TEST_P(DeviceContract, MappedMemoryStaysTheParentsAcrossAFork) {
+  REPRISE_DEVICE_OR_SKIP(device);
+  Bench bench(*device);
+  for (const size_t bytes : {size_t{4096}, size_t{4} << 20}) {
+    ASSERT_OK_AND_ASSIGN(MappedBuffer mapped, MappedBuffer::Create(*device, bytes));
+    int hold[2];
+    ASSERT_EQ(pipe(hold), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      close(hold[1]);
+      char byte;
+      _exit(read(hold[0], &byte, 1) == 0 ? 0 : 1);  // until the parent closes
+    }
+    close(hold[0]);
+    auto* const host_cell = reinterpret_cast<uint64_t*>(mapped.host());
+    *host_cell = 5;
+    ASSERT_OK(bench.stream->Launch(
+        bench.affine, {}, ProbeAffineArgs{reinterpret_cast<uint64_t*>(mapped.device()), 7, 2}));
+    ASSERT_OK(bench.stream->Synchronize());
+    EXPECT_EQ(*host_cell, 37u) << bytes;
+    close(hold[1]);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
   }
 }
 

@@ -17,6 +17,7 @@ using ::nlohmann::json;
 using ::reprise::testing::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 graphs::GraphNode Node(const std::string& op, const std::string& shape = "", unsigned grid = 4) {
   return {.kind = graphs::GraphNode::Kind::kKernel,
@@ -90,11 +91,12 @@ TEST(GraphDump, SaysWhereItsNodesAreFrom) {
 TEST(GraphDump, TellsWhichNodesBeginEarly) {
   GraphDump dump = Dump({Node("norm"), Node("linear", "8x4"), Node("silu")});
   EXPECT_EQ(GraphToJson(dump)["early_edges"], nullptr);
-  dump.captured = true;
+  dump.captured = dump.knows_early = true;
   EXPECT_EQ(GraphToJson(dump)["early_edges"], json::array());
   dump.nodes[1].early = true;
   const std::string text = GraphText(dump, kNoWidth);
   EXPECT_THAT(text, HasSubstr(" 2 edges, of which 1 let a node begin early, "));
+  EXPECT_THAT(text, HasSubstr("48 B       -    reprise_norm\n"));
   EXPECT_THAT(text, HasSubstr("48 B   early  reprise_linear\n"));
   EXPECT_THAT(text, HasSubstr("48 B  behind    reprise_silu\n"));
   const std::string dot = GraphDot(dump);
@@ -111,8 +113,15 @@ TEST(GraphDump, TellsWhichNodesBeginEarly) {
   const std::vector<NodeDifference> differences = DiffGraphs(dump, other);
   ASSERT_EQ(differences.size(), 1u);
   EXPECT_EQ(differences[0].what, "begins early -> behind");
-  other.captured = false;
+  other.captured = other.knows_early = false;
   EXPECT_THAT(DiffGraphs(dump, other), IsEmpty());
+  // As versions wrote it that asked for nodes alone.
+  json earlier = GraphToJson(dump);
+  earlier.erase("early_edges");
+  ASSERT_OK_AND_ASSIGN(const GraphDump older, ParseGraph("a.json", earlier.dump()));
+  EXPECT_TRUE(older.captured);
+  EXPECT_THAT(GraphText(older, kNoWidth), Not(HasSubstr("early")));
+  EXPECT_THAT(DiffGraphs(older, dump), IsEmpty());
 }
 
 TEST(GraphDump, RefusesFilesThatAreWrong) {
@@ -142,7 +151,7 @@ TEST(GraphDump, RefusesFilesThatAreWrong) {
 
 TEST(GraphDump, RefusesEarlyEdgesThatAreNone) {
   GraphDump dump = Dump({Node("norm"), Node("silu")});
-  dump.captured = true;
+  dump.captured = dump.knows_early = true;
   for (const char* edges : {"1", "[1]", "[[0]]", "[[0,1,2]]", "[[0,2]]", "[[1,2]]", "[[-1,0]]",
                             "[[1,0]]", "[[18446744073709551615,0]]", "[[0,\"1\"]]"}) {
     json written = GraphToJson(dump);

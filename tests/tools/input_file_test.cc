@@ -25,7 +25,7 @@ TEST(ReadInputFile, GivesAllBytesUpToTheMost) {
   EXPECT_EQ(read, bytes);
   EXPECT_THAT(ReadInputFile("trace: ", path, bytes.size() - 1),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "trace: " + path + ": got more than 199999 bytes, allowed: at most that"));
+                       "trace: " + path + ": got 200000 bytes, allowed: at most 199999"));
 }
 
 TEST(ReadInputFile, EndsWhereADeviceDoesNot) {

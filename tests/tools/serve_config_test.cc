@@ -28,18 +28,20 @@ TEST(CheckServeConfig, TakesWhatAServerStartsWith) {
         "max-rows = 8 # few\ndecode-buckets = \"1,3,8\"\nlisten = [\"unix:/a\", \"127.0.0.1:0\"]\n",
         "preset = \"llama-3.1-8b\"\nmax-context = 4096\ndevice = \"cuda\"\n",
         // On the machine of the server.
-        "model = \"/no/such/model\"\nmax-context = 4096\n"}) {
+        "model = \"/no/such/model\"\nmax-context = 4096\n",
+        // What the command line may complete.
+        "device = \"sim\"\n", "tls-key = \"a\"\n", "export-space = \"1MiB\"\n"}) {
     EXPECT_OK(Check(text)) << text;
   }
 }
 
-TEST(CheckServeConfig, TellsTheOptionsThatTheFileComesTo) {
-  ASSERT_OK_AND_ASSIGN(const engine::DecodeEngineOptions few,
-                       CheckServeConfig("serve.toml", "max-rows = 12\n"));
+TEST(CheckServeConfig, TellsHowManyRowsTheServerHas) {
+  ASSERT_OK_AND_ASSIGN(const ServeConfig few, CheckServeConfig("serve.toml", "max-rows = 12\n"));
   EXPECT_EQ(few.max_rows, 12u);
-  ASSERT_OK_AND_ASSIGN(const engine::DecodeEngineOptions defaults,
-                       CheckServeConfig("serve.toml", ""));
-  EXPECT_EQ(defaults.max_rows, engine::DecodeEngineOptions{}.max_rows);
+  EXPECT_TRUE(few.has_max_rows);
+  ASSERT_OK_AND_ASSIGN(const ServeConfig defaults, CheckServeConfig("serve.toml", ""));
+  EXPECT_EQ(defaults.max_rows, 256u);
+  EXPECT_FALSE(defaults.has_max_rows);
 }
 
 TEST(CheckServeConfig, RefusesBucketsByTheFilesOwnSettings) {
@@ -47,7 +49,8 @@ TEST(CheckServeConfig, RefusesBucketsByTheFilesOwnSettings) {
       {"max-rows = 8\ndecode-buckets = \"1,9\"\n",
        "serve.toml: decode-buckets: decode bucket is 9; allowed: 1 to 8, which is its max-rows"},
       {"decode-buckets = \"257\"\n",
-       "serve.toml: decode-buckets: decode bucket is 257; allowed: 1 to 256"},
+       "serve.toml: decode-buckets: decode bucket is 257; allowed: 1 to 256, as long as it sets no "
+       "max-rows"},
       {"mixed-buckets = \"64,65537\"\n",
        "serve.toml: mixed-buckets: mixed bucket is 65537; allowed: 1 to 65536"}};
   for (const auto& [text, says] : cases)
@@ -65,9 +68,6 @@ TEST(CheckServeConfig, RefusesWhatAServerRefuses) {
       {"config = \"a\"\n", "serve.toml:1: unknown key \"config\""},
       {"model = \"a\"\npreset = \"llama-3.1-8b\"\n",
        "serve.toml: model: got both --model and --preset"},
-      {"device = \"sim\"\n", "serve.toml: device: got sim without --profile"},
-      {"tls-key = \"a\"\n", "serve.toml: TLS: got a key alone"},
-      {"export-space = \"1MiB\"\n", "serve.toml: export-space: got some without --kv-exchange"},
       {"preset = \"llama-3.1-8b\"\nmax-context = 1000000000\n",
        "serve.toml: max_context_length is 1000000000; allowed: 1 to "},
       {"model = \"" + *model + "\"\nmax-context = 1000000000\n",

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,9 +22,9 @@ constexpr double kMostRows = 1u << 16;
 constexpr double kMostTokens = 1u << 20;
 constexpr double kMostContext = 1u << 30;
 constexpr double kMostSteps = 1e12;
-// Of a file, all of which is held at once: sixteen times what a server records unless it is told
+// Of a file, all of which is held at once: four times what a server records unless it is told
 // otherwise, and the end of a pipe that has none.
-constexpr size_t kMostBytes = size_t{16} << 30;
+constexpr size_t kMostBytes = size_t{4} << 30;
 constexpr std::array<NumberField, 4> kFields = {
     NumberField{"rows", 1, kMostRows},
     NumberField{"tokens", 1, kMostTokens, /*whole=*/true, /*otherwise=*/0.0},
@@ -145,8 +147,11 @@ absl::StatusOr<BatchTrace> ReadBatchTrace(const std::vector<std::string>& files)
   const bool is_alone = files.size() == 1;
   for (const std::string& file : files) {
     REPRISE_ASSIGN_OR_RETURN(std::string bytes, ReadInputFile("", file, kMostBytes));
-    // An empty file may be either. Alone it is refused, by what numbers have.
-    if (!IsRecording(bytes) || (is_alone && bytes.empty())) {
+    // An empty file may be either. Alone it is refused, by what numbers have, and so is an empty
+    // pipe, which is all that a failed command leaves.
+    std::error_code error;
+    const bool may_be_cut_off = !is_alone && std::filesystem::is_regular_file(file, error);
+    if (!IsRecording(bytes) || (bytes.empty() && !may_be_cut_off)) {
       REPRISE_RETURN_IF_ERROR(AddNumbers(file, std::move(bytes), &trace));
       continue;
     }

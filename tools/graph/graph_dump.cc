@@ -27,12 +27,6 @@ constexpr size_t kMaxFileBytes = size_t{64} << 20;
 // Matching takes the product of two graphs' nodes in memory.
 constexpr size_t kMostNodes = 8192;
 
-// "linear_matrix 4096x4096"; a node that is no kernel by its kind.
-std::string NodeName(const GraphNode& node) {
-  if (node.kind != GraphNode::Kind::kKernel) return std::string(NameOf(node.kind));
-  return node.shape.empty() ? node.op : absl::StrCat(node.op, " ", node.shape);
-}
-
 std::string GridText(const GraphNode& node) { return absl::StrCat(node.grid_x, "x", node.grid_y); }
 
 size_t ArgumentBytes(const GraphDump& dump) {
@@ -52,7 +46,7 @@ size_t NumEdges(const GraphDump& dump) { return dump.nodes.empty() ? 0 : dump.no
 // "60 edges, of which 41 let a node begin early".
 std::string EdgesText(const GraphDump& dump) {
   const std::string edges = absl::StrCat(NumEdges(dump), " edges");
-  if (!dump.captured) return edges;
+  if (!dump.knows_early) return edges;
   const auto early = std::count_if(dump.nodes.begin(), dump.nodes.end(),
                                    [](const GraphNode& node) { return node.early; });
   return absl::StrCat(edges, ", of which ", early, " let a node begin early");
@@ -136,6 +130,7 @@ absl::StatusOr<GraphNode> ReadNode(const json& value, const std::string& path) {
 absl::Status ReadEarlyEdges(const JsonFields& fields, GraphDump& dump) {
   const json* const edges = fields.Find("early_edges");
   if (edges == nullptr) return absl::OkStatus();  // null, or of an earlier version
+  dump.knows_early = true;
   const auto refuse = [&] {
     return fields.Refuse("early_edges", dump.captured ? "an array of [node, the node behind it]"
                                                       : "null where nodes are as enqueued");
@@ -156,7 +151,7 @@ bool SameWork(const GraphNode& a, const GraphNode& b) {
   return a.kind == b.kind && a.op == b.op && a.shape == b.shape;
 }
 
-// Of a captured graph.
+// Of a graph of which that is known.
 std::string BeginText(const GraphNode& node) { return node.early ? "early" : "behind"; }
 
 std::string ChangeOf(const GraphNode& a, const GraphNode& b) {
@@ -208,7 +203,7 @@ const GraphNode& NodeOf(const GraphDump& a, const GraphDump& b, const NodeDiffer
 }
 
 GraphDump WithoutEarly(GraphDump dump) {
-  dump.captured = false;
+  dump.knows_early = false;
   for (GraphNode& node : dump.nodes) node.early = false;
   return dump;
 }
@@ -221,19 +216,19 @@ json DumpOf(const GraphDump& dump) {
 
 std::string GraphText(const GraphDump& dump, size_t width) {
   std::vector<std::string> heads = {"node", "op", "grid", "block", "shared", "arguments"};
-  if (dump.captured) heads.push_back("begins");
+  if (dump.knows_early) heads.push_back("begins");
   heads.push_back("kernel");
   Table table(heads);
   table.SetKeys(2);
   for (size_t i = 0; i < dump.nodes.size(); ++i) {
     const GraphNode& node = dump.nodes[i];
     std::vector<std::string> row = {absl::StrCat(i),
-                                    NodeName(node),
+                                    LabelOf(node),
                                     GridText(node),
                                     absl::StrCat(node.block),
                                     FormatBytes(node.shared_bytes),
                                     FormatBytes(node.argument_bytes)};
-    if (dump.captured) row.push_back(BeginText(node));
+    if (dump.knows_early) row.push_back(i == 0 ? "-" : BeginText(node));
     row.push_back(node.kernel);
     table.AddRow(std::move(row));
   }
@@ -249,7 +244,7 @@ std::string GraphDot(const GraphDump& dump) {
                                  ? absl::StrCat("\\ngrid ", GridText(node), ", block ", node.block,
                                                 ", shared ", FormatBytes(node.shared_bytes))
                                  : "";
-    absl::StrAppend(&dot, "  n", i, " [label=\"", i, ": ", DotText(NodeName(node)), size,
+    absl::StrAppend(&dot, "  n", i, " [label=\"", i, ": ", DotText(LabelOf(node)), size,
                     "\", tooltip=\"", DotText(node.kernel), "\"];\n");
     const char* const style = node.early ? " [style=dashed, label=\"early\"]" : "";
     if (i > 0) absl::StrAppend(&dot, "  n", i - 1, " -> n", i, style, ";\n");
@@ -275,7 +270,7 @@ json GraphToJson(const GraphDump& dump) {
             {"nodes_from", NodesFrom(dump)}}},
           {"nodes", std::move(nodes)},
           {"edges", std::move(edges)},
-          {"early_edges", dump.captured ? std::move(early) : json(nullptr)}};
+          {"early_edges", dump.knows_early ? std::move(early) : json(nullptr)}};
 }
 
 absl::StatusOr<GraphDump> ParseGraph(const std::string& file, std::string_view text) {
@@ -319,8 +314,7 @@ absl::StatusOr<GraphDump> ReadGraph(const std::string& file) {
 }
 
 std::vector<NodeDifference> DiffGraphs(const GraphDump& a, const GraphDump& b) {
-  // Of nodes as enqueued nobody knows who is early.
-  if (a.captured != b.captured) return DiffGraphs(WithoutEarly(a), WithoutEarly(b));
+  if (a.knows_early != b.knows_early) return DiffGraphs(WithoutEarly(a), WithoutEarly(b));
   const CommonEnds common(a.nodes, b.nodes);
   std::vector<NodeDifference> differences;
   size_t i = 0, j = 0;
@@ -350,7 +344,7 @@ std::string DifferencesText(const GraphDump& a, const GraphDump& b,
   table.SetKeys(3);
   for (const NodeDifference& difference : differences) {
     table.AddRow({PlaceText(difference.a), PlaceText(difference.b),
-                  NodeName(NodeOf(a, b, difference)), WhatText(difference)});
+                  LabelOf(NodeOf(a, b, difference)), WhatText(difference)});
   }
   return absl::StrCat(heads, "\n", table.ToString(width));
 }
@@ -361,7 +355,7 @@ json DifferencesToJson(const GraphDump& a, const GraphDump& b,
   for (const NodeDifference& difference : differences) {
     list.push_back({{"a", difference.a ? json(*difference.a) : json(nullptr)},
                     {"b", difference.b ? json(*difference.b) : json(nullptr)},
-                    {"op", NodeName(NodeOf(a, b, difference))},
+                    {"op", LabelOf(NodeOf(a, b, difference))},
                     {"difference", WhatText(difference)}});
   }
   return {{"schema", "reprise.graph_diff/1"},

@@ -22,8 +22,9 @@ struct GraphDump {
   std::string graph;  // "decode/8"
   int64_t capacity = 0;
   size_t device_bytes = 0;  // that the driver took for it, as measured
-  // The device was asked for nodes and edges; else they are as enqueued, of which no node is early.
-  bool captured = false;
+  bool captured = false;    // the device was asked for nodes and edges; else they are as enqueued
+  // Which nodes are early. Not of nodes as enqueued, nor of files of earlier versions.
+  bool knows_early = false;
   std::vector<graphs::GraphNode> nodes;
 };
 

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "grpcpp/client_context.h"
 
@@ -33,11 +34,12 @@ class CallLimit {
   const std::atomic<bool>* const interrupted_;
   std::mutex mutex_;
   std::condition_variable ends_;
-  bool is_ending_ = false;                         // guarded by mutex_, as those below are
-  grpc::ClientContext* context_ = nullptr;         // of the call; nullptr: there is none
-  std::chrono::steady_clock::time_point begin_{};  // of the call
-  absl::Status broken_off_;                        // the call, and why
-  std::thread thread_;                             // the last member: it uses the others
+  bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the call; nullptr: there is none.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::chrono::steady_clock::time_point begin_ ABSL_GUARDED_BY(mutex_){};  // of the call
+  absl::Status broken_off_ ABSL_GUARDED_BY(mutex_);                        // the call, and why
+  std::thread thread_;  // the last member: it uses the others
 };
 
 // A call, or a message and its answer on a stream, from construction to destruction.

@@ -43,7 +43,7 @@ struct ReplayResult {
 
 // Repeats the session's calls, each when the one before has its answer, up to the first difference
 // or until `interrupted`. Errors: the target's; DataLoss where the recording contradicts itself.
-// They begin with the step: "step 17: ", or of a call of the pool "before step 17: ".
+// They name the step: "step 17: ", or of a call of the pool "before step 17: ".
 absl::StatusOr<ReplayResult> ReplaySession(const RecordedSession& session, ReplayTarget* target,
                                            const std::atomic<bool>& interrupted);
 

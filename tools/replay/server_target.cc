@@ -37,10 +37,9 @@ absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Connect(
   return server;
 }
 
-absl::Status ReplayServer::Silent(const absl::Status& broken_off) {
+absl::Status ReplayServer::BreakOff(const absl::Status& why) {
   is_silent_ = true;
-  return absl::Status(broken_off.code(),
-                      absl::StrCat("the server at ", address_, ": ", broken_off.message()));
+  return absl::Status(why.code(), absl::StrCat("the server at ", address_, ": ", why.message()));
 }
 
 absl::Status ReplayServer::Call(const std::function<grpc::Status(grpc::ClientContext*)>& call,
@@ -52,7 +51,7 @@ absl::Status ReplayServer::Call(const std::function<grpc::Status(grpc::ClientCon
   if (status.ok()) return absl::OkStatus();
   const absl::Status broken_off = limited.broken_off();
   if (broken_off.ok()) return FromGrpc(status, doing);
-  return absl::Status(broken_off.code(), absl::StrCat(doing, ": ", Silent(broken_off).message()));
+  return absl::Status(broken_off.code(), absl::StrCat(doing, ": ", BreakOff(broken_off).message()));
 }
 
 absl::StatusOr<std::unique_ptr<ReplayTarget>> ReplayServer::OpenSession() {
@@ -63,7 +62,11 @@ absl::StatusOr<std::unique_ptr<ReplayTarget>> ReplayServer::OpenSession() {
 
 absl::Status ServerTarget::Open() {
   server_.connection_.Prove(&context_);
-  stream_ = server_.stub_->StepStream(&context_);
+  {
+    // It waits until its beginning is sent.
+    const LimitedCall limited(&server_.limit_, &context_);
+    stream_ = server_.stub_->StepStream(&context_);
+  }
   request_.mutable_open()->set_client(absl::StrCat("reprise replay ", REPRISE_VERSION));
   v1::StepStreamResponse response;
   const absl::Status status = Exchange(&response);
@@ -85,8 +88,10 @@ ServerTarget::~ServerTarget() {
 
 absl::Status ServerTarget::Exchange(v1::StepStreamResponse* answer) {
   const LimitedCall limited(&server_.limit_, &context_);
-  if (stream_->Write(request_) && stream_->Read(answer)) return absl::OkStatus();
-  return StreamEnd(limited);
+  if (!stream_->Write(request_) || !stream_->Read(answer)) return StreamEnd(limited);
+  // An answer may come as the call is broken off: the stream ends all the same.
+  const absl::Status broken_off = limited.broken_off();
+  return broken_off.ok() ? broken_off : server_.BreakOff(broken_off);
 }
 
 absl::Status ServerTarget::StreamEnd(const LimitedCall& call) {
@@ -96,7 +101,7 @@ absl::Status ServerTarget::StreamEnd(const LimitedCall& call) {
   finished_ = true;
   const grpc::Status status = stream_->Finish();
   const absl::Status broken_off = call.broken_off();
-  if (!broken_off.ok()) return server_.Silent(broken_off);
+  if (!broken_off.ok()) return server_.BreakOff(broken_off);
   const std::string what = absl::StrCat("the server at ", server_.address_, " ended the session");
   return status.ok() ? absl::UnavailableError(what) : FromGrpc(status, what);
 }

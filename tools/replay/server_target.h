@@ -44,8 +44,8 @@ class ReplayServer {
   // A call beside a stream; `doing` begins the messages.
   absl::Status Call(const std::function<grpc::Status(grpc::ClientContext*)>& call,
                     const std::string& doing);
-  // Why a call was broken off, with the server's name. From then on it is taken to be silent.
-  absl::Status Silent(const absl::Status& broken_off);
+  // Notes that nobody waits for the server any more, and says why, with its name.
+  absl::Status BreakOff(const absl::Status& why);
 
   const std::string address_;
   const Connection connection_;
