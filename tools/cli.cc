@@ -45,7 +45,8 @@ constexpr char kProgramExamples[] =
     "  reprise tune attention --device cuda --out tree.json --journal tune.jsonl\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done, and what was measured is beyond a bound "
-    "(`profile --assert`, `compare`), 128 + n ended by signal n. `reprise help COMMAND` or "
+    "(`profile --assert`, `compare`, `check --reference`), 128 + n ended by signal n. `reprise "
+    "help COMMAND` or "
     "`reprise COMMAND --help` says more.";
 
 constexpr std::string_view kSignalPayload = "reprise/signal";

@@ -12,6 +12,7 @@
 
 namespace reprise::tools {
 
+// How many rows the server would have.
 struct ServeConfig {
   uint32_t max_rows = 0;  // of the file, or serve's default
   bool has_max_rows = false;

@@ -20,7 +20,8 @@ namespace reprise::tools {
 // One thread calls, one call at a time.
 class CallLimit {
  public:
-  // Of every call; a time of 0: only a signal ends it. `interrupted` must outlive the limit.
+  // Of every call; a time of 0: only a signal ends it. `interrupted` must outlive the limit. Throws
+  // std::system_error where no thread can be had.
   CallLimit(std::chrono::nanoseconds time, const std::atomic<bool>* interrupted);
   ~CallLimit();
   CallLimit(const CallLimit&) = delete;

@@ -2,6 +2,7 @@
 #include "tools/replay/server_target.h"
 
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,8 +28,12 @@ absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Connect(
   REPRISE_ASSIGN_OR_RETURN(Connection connection, Connection::Open(options));
   REPRISE_RETURN_IF_ERROR(
       WaitUntilServing(connection.channel(), options.address, kWaitForServer, interrupted));
-  std::unique_ptr<ReplayServer> server(
-      new ReplayServer(options.address, std::move(connection), timeout, interrupted));
+  std::unique_ptr<ReplayServer> server;
+  try {
+    server.reset(new ReplayServer(options.address, std::move(connection), timeout, interrupted));
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(absl::StrCat("thread: ", error.what()));
+  }
   const auto describe = [&server](grpc::ClientContext* context) {
     return server->stub_->Describe(context, v1::DescribeRequest(), &server->description_);
   };
