@@ -17,6 +17,7 @@ namespace reprise::testing {
 namespace {
 
 using ::nlohmann::json;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -187,7 +188,8 @@ TEST_F(BenchLinearProgram, ComparisonsSayWhereWeightsAreStoredInOtherWays) {
   std::filesystem::rename(File("bench.json"), File("coarse.json"));
   RunBench(OfFixture("int4-awq-tiny", {}));
   Program compare({"compare", File("bench.json"), File("coarse.json")});
-  EXPECT_LE(compare.Wait(), 1) << compare.stderr_text();
+  // Rounds this short say nothing of speed: either answer is right.
+  EXPECT_THAT(compare.Wait(), AnyOf(0, 3)) << compare.stderr_text();
   EXPECT_THAT(compare.stderr_text(), HasSubstr("weight_format differs: int4 in groups of 32, bf16 "
                                                "and int4 in groups of 64, bf16"));
 }
