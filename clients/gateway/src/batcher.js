@@ -38,7 +38,8 @@ export class Batcher {
 
   // pool: a BlockPool. stepTokens: of one step, at least maxRows. maxMaskBytes: of the masks of one
   // step together, where it has more than one. maxPrefixBlocks: kept for prompts to come; 0:
-  // nothing is shared. maxCopies: blocks that one step may copy.
+  // nothing is shared. maxCopies: blocks that one step may copy. carriesState: rows of the model
+  // carry state beside their KV, which no block holds: then nothing is shared either.
   constructor({
     pool,
     blockSize,
@@ -47,9 +48,10 @@ export class Batcher {
     maxMaskBytes = Infinity,
     maxPrefixBlocks = 0,
     maxCopies = 0,
+    carriesState = false,
   }) {
     this.#maxCopies = maxCopies;
-    this.#prefixes = new PrefixCache({blockSize, maxUnused: maxPrefixBlocks});
+    this.#prefixes = new PrefixCache({blockSize, maxUnused: carriesState ? 0 : maxPrefixBlocks});
     this.#maxMaskBytes = maxMaskBytes;
     this.#pool = pool;
     this.#blockSize = blockSize;

@@ -37,6 +37,7 @@ export class Scheduler {
   #failure; // what ended the session, or made it useless
   #nextId = 1;
   #stopped = false;
+  #saidNothingIsShared = false;
   #news = false; // since the loop last looked
   #wake = () => {};
   #raise; // timer
@@ -134,13 +135,23 @@ export class Scheduler {
     const maxMaskBytes = Math.floor(limits.maxMessageBytes / 2);
     const maxPrefixBlocks = this.#options.prefixBlocks ?? Math.floor(maxBlocksOf(described) / 2);
     const {maxCopies} = limits;
+    const carriesState = limits.rowStateBytes > 0;
+    if (carriesState) this.#sayNothingIsShared();
     const sizes = {blockSize, stepTokens, maxRows, maxMaskBytes, maxPrefixBlocks, maxCopies};
-    this.#batcher = new Batcher({pool: this.#pool, ...sizes});
+    this.#batcher = new Batcher({pool: this.#pool, ...sizes, carriesState});
     for (const generation of left) this.#batcher.add(generation);
     this.#flights = [];
     this.#refused = [];
     this.#failure = undefined;
     session.ended.then((why) => this.#fail(session, why));
+  }
+
+  // Once, where sharing was not turned off.
+  #sayNothingIsShared() {
+    if (this.#saidNothingIsShared || this.#options.prefixBlocks === 0) return;
+    this.#saidNothingIsShared = true;
+    const why = 'rows of this model carry state beside their KV';
+    this.#options.log(`${why}: every prompt is computed whole`);
   }
 
   async #run() {

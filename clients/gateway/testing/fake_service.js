@@ -23,8 +23,10 @@ export class FakeService {
   copiesRun = 0;
   maxStepTokens = 0; // seen
 
-  constructor(blockSize) {
+  // carriesState: rows do, beside their KV, and so begin without context.
+  constructor(blockSize, {carriesState = false} = {}) {
     this.blockSize = blockSize;
+    this.carriesState = carriesState;
   }
 
   // The answer to a request, as reprise-client gives it.
@@ -34,6 +36,7 @@ export class FakeService {
     const written = new Map([...this.contents].map(([block, tokens]) => [block, tokens.length]));
     for (const {row, blocks, contextLength, sampling, history} of request.add) {
       check(!this.rows.has(row), `add of row ${row}`);
+      check(!this.carriesState || contextLength === 0, `context of row ${row} without its state`);
       const mask = sampling?.allowedTokens;
       for (let at = 0; at < contextLength; ++at) {
         const place = at % this.blockSize;

@@ -5,62 +5,12 @@
 import {mkdirSync, writeFileSync} from 'node:fs';
 
 import {byteNames} from '../src/token_bytes.js';
+import {tokenizerText} from './tokenizer_text.js';
 
 const repository = new URL('../../../', import.meta.url);
 
-// Lines of at most 100 columns.
-function wrap(items, indent) {
-  const lines = [];
-  for (const item of items.map((text, i) => (i + 1 < items.length ? `${text},` : text))) {
-    const last = lines.at(-1);
-    if (last !== undefined && last.length + item.length < 99) lines[lines.length - 1] += ` ${item}`;
-    else lines.push(indent + item);
-  }
-  return lines.join('\n');
-}
-
-// names: of tokens, by id. specials: their ids.
-function write(path, {names, specials, merges, unknown}) {
-  const added = specials.map((id) => {
-    const flags = {single_word: false, lstrip: false, rstrip: false, normalized: false};
-    const fields = Object.entries({id, content: names[id], ...flags, special: true});
-    const written = fields.map(([name, value]) => `"${name}": ${JSON.stringify(value)}`);
-    return `    {\n${wrap(written, '      ')}\n    }`;
-  });
-  const vocabulary = names.map((name, id) => `${JSON.stringify(name)}: ${id}`);
-  const level = `{
-    "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false
-  }`;
-  const text = `{
-  "version": "1.0",
-  "truncation": null,
-  "padding": null,
-  "added_tokens": [
-${added.join(',\n')}
-  ],
-  "normalizer": null,
-  "pre_tokenizer": ${level},
-  "post_processor": null,
-  "decoder": ${level},
-  "model": {
-    "type": "BPE",
-    "dropout": null,
-    "unk_token": ${JSON.stringify(unknown ?? null)},
-    "continuing_subword_prefix": null,
-    "end_of_word_suffix": null,
-    "fuse_unk": false,
-    "byte_fallback": false,
-    "vocab": {
-${wrap(vocabulary, '      ')}
-    },
-    "merges": [
-${wrap(merges.map((pair) => JSON.stringify(pair)), '      ')}
-    ]
-  }
-}
-`;
-  writeFileSync(new URL(path, repository), text);
-}
+const write = (path, tokenizer) =>
+  writeFileSync(new URL(path, repository), tokenizerText(tokenizer));
 
 function range(first, last) {
   return Array.from({length: last - first + 1}, (_, i) => first + i);

@@ -25,7 +25,7 @@ function setUp({numBlocks = 64, stepTokens = 16, maxRows = 8, ...more} = {}) {
   const pool = new BlockPool(undefined);
   pool.release(Array.from({length: numBlocks}, (_, i) => i + 1));
   const batcher = new Batcher({pool, blockSize, stepTokens, maxRows, ...more});
-  return {pool, batcher, service: new FakeService(blockSize), flights: [], numBlocks};
+  return {pool, batcher, service: new FakeService(blockSize, more), flights: [], numBlocks};
 }
 
 function planOne({batcher, service, flights}) {
@@ -366,6 +366,21 @@ describe('the batcher', () => {
       finish(off);
       assert.equal(off.service.tokensRun, tokensRun(others, 0));
       checkAll(off, others);
+    });
+
+    test('nothing is shared and nothing kept where rows carry state', () => {
+      const all = setUp({maxPrefixBlocks: 32, maxCopies: 4, carriesState: true});
+      const run = (ids) => {
+        const generations = ids.map((id) => alike(id, 30, 24, 4));
+        for (const generation of generations) all.batcher.add(generation);
+        finish(all);
+        return generations;
+      };
+      const generations = [...run([1, 2, 3]), ...run([4])];
+      assert.equal(all.service.tokensRun, tokensRun(generations, 0));
+      assert.ok(generations.every(({cachedTokens}) => cachedTokens === 0));
+      assert.equal(all.batcher.numPrefixBlocks, 0);
+      checkAll(all, generations);
     });
 
     test('a request that shares nothing passes by one that waits for its prefix', () => {
