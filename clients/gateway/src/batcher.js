@@ -147,6 +147,8 @@ export class Batcher {
     const runs = request.continueRows.length > 0 || request.chunks.length > 0;
     if (!runs && !(flush && this.#pendingDrops.length > 0)) return undefined;
     if (request.copyBlocks.length === 0) delete request.copyBlocks;
+    const traceId = traceOf(flight.before.keys());
+    if (traceId) request.traceId = traceId;
     request.drop = flight.drop = this.#pendingDrops;
     this.#pendingDrops = [];
     return {request, flight};
@@ -401,6 +403,12 @@ export class Batcher {
     else if (result.finishReason === 'FINISH_REASON_STOP_TOKEN') generation.end('stop');
     else if (generation.tokens.length === generation.maxNewTokens) generation.end('length');
   }
+}
+
+// A step names one trace: of those of its rows, that of the row that was added last.
+function traceOf(generations) {
+  const traced = [...generations].filter(({traceId}) => traceId);
+  return traced.sort((a, b) => b.row - a.row)[0]?.traceId;
 }
 
 function rowToAdd(generation) {

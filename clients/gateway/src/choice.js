@@ -33,6 +33,7 @@ export class Choice {
       maxNewTokens: request.maxNewTokens,
       sampling: {...request.sampling, seed: request.seed + index},
       matcher,
+      traceId: request.traceId,
       onToken: (row) => this.#take(row),
       onEnd: (reason, error) => this.#end(reason, error),
     });

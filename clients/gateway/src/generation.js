@@ -22,14 +22,15 @@ export class Generation {
 
   // prompt: token ids, at least one. maxNewTokens: at least 1. sampling: of the wire contract.
   // matcher: has `mask`, the tokens that may come next, which changes with each token; may be
-  // undefined.
+  // undefined. traceId: 16 bytes, or undefined.
   // onToken(row): takes a RowResult with a token; returns true to end the row there. onEnd(reason,
   // error): called once; reason is 'stop', 'length' or 'error'. Neither may throw.
-  constructor({prompt, maxNewTokens, sampling, matcher, onToken, onEnd}) {
+  constructor({prompt, maxNewTokens, sampling, matcher, traceId, onToken, onEnd}) {
     this.prompt = prompt;
     this.maxNewTokens = maxNewTokens;
     this.sampling = sampling;
     this.matcher = matcher;
+    this.traceId = traceId;
     this.onToken = onToken;
     this.onEnd = onEnd;
   }

@@ -6,6 +6,7 @@ import {createServer} from 'node:http';
 import {ApiError, toApiError} from './api_error.js';
 import {parse} from './parse.js';
 import {serveRequest} from './serve_request.js';
+import {traceIdOf} from './trace.js';
 
 const MAX_BODY_BYTES = 8 << 20;
 
@@ -62,7 +63,7 @@ function routesOf(context) {
     const body = await readBody(request);
     const {described, maxTokens} = context.scheduler;
     const parsed = parse(body, kind, {...context, described, maxTokens});
-    await serveRequest(parsed, context, response);
+    await serveRequest({...parsed, traceId: traceIdOf(request.headers)}, context, response);
   };
   const health = (request, response) => {
     const {isConnected} = context.scheduler;
@@ -114,6 +115,12 @@ function route(routes, request, apiKey) {
   });
 }
 
+// What a request is called in the log.
+function nameOf({method, url, headers}) {
+  const trace = traceIdOf(headers);
+  return `${method} ${url}${trace ? ` (trace ${trace.toString('hex')})` : ''}`;
+}
+
 // context: {scheduler, textModel, jsonFormats, modelName, apiKey, log}. apiKey undefined: everyone
 // may ask.
 export function makeServer(context) {
@@ -124,7 +131,7 @@ export function makeServer(context) {
     } catch (error) {
       const known = toApiError(error);
       if (response.destroyed) return;
-      if (known !== error) context.log(`${request.method} ${request.url}: ${error.stack}`);
+      if (known !== error) context.log(`${nameOf(request)}: ${error.stack}`);
       if (response.headersSent) response.end();
       else sendJson(response, known.status, known.body);
     }

@@ -279,6 +279,27 @@ describe('the batcher', () => {
     assert.deepEqual(request.chunks[0].tokens, [...generation.prompt, 5, 6]);
   });
 
+  test('a step names the trace of the row that was added last, of those that have one', () => {
+    const all = setUp();
+    const [older, newer] = [1, 2].map((byte) => Buffer.alloc(16, byte));
+    const generations = [
+      makeGeneration(1, 4, 6),
+      makeGeneration(2, 4, 5, {traceId: older}),
+      makeGeneration(3, 4, 3, {traceId: newer}),
+      makeGeneration(4, 4, 5),
+    ];
+    const steps = [];
+    for (const generation of [...generations, undefined, undefined, undefined, undefined]) {
+      if (generation) all.batcher.add(generation);
+      const {request, flight} = all.batcher.plan({flush: true});
+      steps.push(request.traceId);
+      all.batcher.apply(flight, all.service.step(request));
+    }
+    assert.deepEqual(steps, [undefined, older, newer, newer, newer, older, undefined, undefined]);
+    finish(all);
+    checkAll(all, generations);
+  });
+
   describe('with prompts that begin alike', () => {
     // Prompts of `length` tokens, the first `shared` of which are those of all.
     const alike = (id, length, shared, count, more) =>
