@@ -9,6 +9,7 @@ import {serveRequest} from './serve_request.js';
 import {traceIdOf} from './trace.js';
 
 const MAX_BODY_BYTES = 8 << 20;
+const CLIENT_GONE = 499; // in metrics: nobody was there to be answered
 
 async function readBody(request) {
   const chunks = [];
@@ -69,8 +70,14 @@ function routesOf(context) {
     const {isConnected} = context.scheduler;
     sendJson(response, isConnected ? 200 : 503, {status: isConnected ? 'ok' : 'no step service'});
   };
+  const metrics = async (request, response) => {
+    const text = await context.metrics.text();
+    response.writeHead(200, {'content-type': context.metrics.contentType});
+    response.end(text);
+  };
   return {
     '/health': {open: true, GET: health},
+    '/metrics': {GET: metrics},
     '/v1/models': {
       GET: (request, response) =>
         sendJson(response, 200, {object: 'list', data: [modelOf(context)]}),
@@ -121,11 +128,31 @@ function nameOf({method, url, headers}) {
   return `${method} ${url}${trace ? ` (trace ${trace.toString('hex')})` : ''}`;
 }
 
-// context: {scheduler, textModel, jsonFormats, modelName, apiKey, log}. apiKey undefined: everyone
-// may ask.
+// What a path is called in metrics: a few names, whatever clients ask for.
+function routeOf(routes, url) {
+  try {
+    const path = pathOf(url);
+    if (path.startsWith('/v1/models/')) return '/v1/models/{model}';
+    return Object.hasOwn(routes, path) ? path : 'other';
+  } catch {
+    return 'other';
+  }
+}
+
+// Counts the request when its answer is sent, or its client is gone.
+function count(request, response, routes, metrics) {
+  response.on('close', () => {
+    const code = response.headersSent ? response.statusCode : CLIENT_GONE;
+    metrics.requestAnswered(routeOf(routes, request.url), code);
+  });
+}
+
+// context: {scheduler, textModel, jsonFormats, metrics, modelName, apiKey, log}. apiKey undefined:
+// everyone may ask.
 export function makeServer(context) {
   const routes = routesOf({...context, created: Math.floor(Date.now() / 1000)});
   return createServer(async (request, response) => {
+    count(request, response, routes, context.metrics);
     try {
       await route(routes, request, context.apiKey)(request, response);
     } catch (error) {

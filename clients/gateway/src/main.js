@@ -10,12 +10,14 @@ import {Client, readToken} from 'reprise-client';
 import {Drain} from './drain.js';
 import {makeServer} from './http.js';
 import {JsonFormats} from './json_format.js';
+import {Metrics} from './metrics.js';
 import {Scheduler} from './scheduler.js';
 import {TextModel} from './text_model.js';
 
 const usage = `usage: reprise-gateway --address ADDRESS --model DIRECTORY [option ...]
 
-Serves OpenAI's API (/v1/models, /v1/completions, /v1/chat/completions) over a step service.
+Serves OpenAI's API (/v1/models, /v1/completions, /v1/chat/completions) over a step service, and
+/health and /metrics beside it.
 
   --address ADDRESS       of the step service: unix:/path or host:port
   --model DIRECTORY       Hugging Face directory of the model that is served: its tokenizer.json,
@@ -133,6 +135,7 @@ async function main() {
   const textModel = new TextModel(flags.model);
   const token = flags['token-file'] && readToken(flags['token-file']);
   const client = new Client(flags.address, {token, tls: tlsOf(flags)});
+  const metrics = new Metrics();
   const scheduler = new Scheduler(client, {
     stepTokens: wholeNumber(flags, 'step-tokens'),
     maxRows: wholeNumber(flags, 'max-rows'),
@@ -140,13 +143,19 @@ async function main() {
     queueTimeoutMs: 1000 * secondsOf(flags, 'queue-timeout'),
     prefixBlocks: flags['prefix-blocks'] && wholeNumber(flags, 'prefix-blocks'),
     prefixMs: 1000 * secondsOf(flags, 'prefix-seconds'),
+    metrics,
     log,
   });
   await scheduler.start().catch((error) => {
     throw new Error(`--address ${flags.address}: ${error.message}`);
   });
+  metrics.watch({
+    numAnswers: () => scheduler.numAnswers,
+    isConnected: () => scheduler.isConnected,
+  });
   const server = makeServer({
     scheduler,
+    metrics,
     textModel,
     jsonFormats: new JsonFormats(textModel, scheduler.described),
     modelName: flags['model-name'] ?? basename(resolve(flags.model)),

@@ -46,7 +46,7 @@ export class Scheduler {
   // client: reprise-client's. stepTokens, maxRows: of a step; 0: what the server allows. maxQueue:
   // generations that wait. queueTimeoutMs: how long one waits to be admitted. prefixBlocks: kept
   // for prompts that begin alike; 0: none; undefined: half of what a session may hold.
-  // prefixMs: for how long after the last request. log(text).
+  // prefixMs: for how long after the last request. metrics: Metrics. log(text).
   constructor(client, {stepTokens = 0, maxRows = 0, ...more}) {
     this.#client = client;
     this.#options = {stepTokens, maxRows, ...more};
@@ -74,6 +74,13 @@ export class Scheduler {
     return this.#options.maxQueue;
   }
 
+  // {waiting, running}: generations without and with a row.
+  get numAnswers() {
+    const left = this.#batcher.generations.filter(({ended}) => !ended);
+    const running = left.filter(({row}) => row !== 0).length;
+    return {waiting: left.length - running, running};
+  }
+
   get isConnected() {
     return this.#failure === undefined;
   }
@@ -97,6 +104,7 @@ export class Scheduler {
     }
     generation.id = this.#nextId++;
     generation.deadline = performance.now() + this.#options.queueTimeoutMs;
+    this.#options.metrics.submitted(generation);
     this.#batcher.add(generation);
     this.#notify();
   }
@@ -227,6 +235,7 @@ export class Scheduler {
     const planned = this.#batcher.plan({flush: this.#flights.length === 0});
     if (!planned) return false;
     const {request, flight} = planned;
+    flight.sentAt = performance.now();
     this.#flights.push(flight);
     const session = this.#session;
     session.step(request).then(
@@ -268,7 +277,9 @@ export class Scheduler {
     if (session !== this.#session) return;
     try {
       const flight = this.#flights.shift();
+      const running = [...flight.before.keys()].filter(({ended}) => !ended);
       this.#batcher.apply(flight, answer);
+      this.#options.metrics.stepAnswered(running, flight.sentAt);
       // Not before: a step that is refused leaves its rows waiting.
       for (const generation of flight.before.keys()) generation.deadline = Infinity;
       this.#notify();
