@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -332,6 +333,19 @@ INSTANTIATE_TEST_SUITE_P(
                                          "mixtral-tiny"),
                        ::testing::ValuesIn(kEmulated)),
     ParityName);
+
+// What kernels' own tests run on every unit: in a whole model each is for one of them, in turn.
+constexpr const char* kInTurn[] = {"gpt-oss-tiny",  "granite-hybrid-tiny", "bamba-tiny",
+                                   "qwen3moe-tiny", "granitemoe-tiny",     "int4-gptq-tiny",
+                                   "int4-awq-tiny", "qwen3moe-fp8-tiny",   "qwen3moe-int4-tiny"};
+std::vector<ParityParam> EachOnOneUnit() {
+  std::vector<ParityParam> params;
+  for (size_t i = 0; i < std::size(kInTurn); ++i)
+    params.emplace_back(kInTurn[i], kEmulated[i % std::size(kEmulated)]);
+  return params;
+}
+INSTANTIATE_TEST_SUITE_P(InTurn, EmulatedParityTest, ::testing::ValuesIn(EachOnOneUnit()),
+                         ParityName);
 
 // Every prompt as one chunk up to the first kept position, then its tokens one by one.
 TEST_P(EmulatedParityTest, PromptsAndDecodedTokensMatchTheReference) {
