@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must hold for every architecture holds for those with a sliding window, in all layers or in
-// turn, biases on q, k and v alone, norms over heads or behind layers, soft caps, a rope of layers
-// that slide, weights of 8 bits, experts, or state that rows carry: a row's bits are its own, eager
-// equals replay, poison changes nothing. And nothing reads KV before a window: a row goes on with
-// the same bits over blocks of NaN. Whether the numbers are right is parity_test.cc's.
+// turn, multipliers, biases on q, k and v alone, norms over heads or behind layers, soft caps, a
+// rope of layers that slide or of half of each head, weights of 8 bits, experts, or state that rows
+// carry: a row's bits are its own, eager equals replay, poison changes nothing. And nothing reads
+// KV before a window: a row goes on with the same bits over blocks of NaN. Whether the numbers are
+// right is parity_test.cc's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,6 +52,7 @@ struct Architecture {
 const Architecture kArchitectures[] = {
     {"mistral", kWindow},
     {"mistral", 0},
+    {"granite", 0},
     {"qwen2", 0},
     {"qwen2", kWindow},
     {"qwen3", 0},
@@ -72,6 +74,7 @@ const Architecture kArchitectures[] = {
     {"gpt_oss", kWindow, {true, false}},
     {"granitemoehybrid", 0},
     {.name = "granitemoehybrid", .sliding_window = 0, .num_experts = 0},
+    {"bamba", 0},
 
     // Norms behind layers, and no others; experts, which read norms as they are; Mamba.
     {.name = "gemma2", .sliding_window = 0, .fp8_weights = true, .round_activations = true},

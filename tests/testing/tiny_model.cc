@@ -219,6 +219,10 @@ struct Architecture {
   bool sinks = false;      // of attention
   bool experts = false;
   bool hybrid = false;  // state space models
+  // Names of tensors.
+  const char* second_norm = "post_attention_layernorm";
+  const char* mlp = "mlp";
+  const char* final_norm = "norm";
 };
 constexpr Architecture kArchitectures[] = {
     {.name = "llama", .class_name = "LlamaForCausalLM"},
@@ -271,6 +275,12 @@ constexpr Architecture kArchitectures[] = {
      .granite = true,
      .experts = true,
      .hybrid = true},
+    {.name = "bamba",
+     .class_name = "BambaForCausalLM",
+     .hybrid = true,
+     .second_norm = "pre_ff_layernorm",
+     .mlp = "feed_forward",
+     .final_norm = "final_layernorm"},
 };
 
 // Sizes of a tiny Mamba-2 layer.
@@ -290,15 +300,24 @@ bool IsMamba(const TinyModelOptions& o, int64_t layer) {
   return FindArchitecture(o)->hybrid && layer % 2 == 0;
 }
 
-std::string HybridJson(const TinyModelOptions& o) {
-  std::vector<std::string> types;
-  for (int64_t layer = 0; layer < o.num_layers; ++layer)
+// Which layers have attention, and what else there is but Mamba. Bamba turns half of each head.
+std::string AttentionOfHybridJson(const TinyModelOptions& o) {
+  std::vector<std::string> types, attention;
+  for (int64_t layer = 0; layer < o.num_layers; ++layer) {
     types.emplace_back(IsMamba(o, layer) ? "\"mamba\"" : "\"attention\"");
-  return absl::StrCat(
-      ",\"position_embedding_type\":\"nope\",\"shared_intermediate_size\":", SharedSize(o),
-      ",\"layer_types\":[", absl::StrJoin(types, ","), "],\"mamba_n_heads\":", MambaHeads(o),
-      ",\"mamba_d_state\":", kMambaState, ",\"mamba_n_groups\":", kMambaGroups,
-      ",\"mamba_d_conv\":", kMambaWidth, ",\"mamba_expand\":2");
+    if (!IsMamba(o, layer)) attention.push_back(absl::StrCat(layer));
+  }
+  if (o.architecture == "bamba")
+    return absl::StrCat(",\"partial_rotary_factor\":0.5,\"attn_layer_indices\":[",
+                        absl::StrJoin(attention, ","), "]");
+  return absl::StrCat(",\"position_embedding_type\":\"nope\",\"shared_intermediate_size\":",
+                      SharedSize(o), ",\"layer_types\":[", absl::StrJoin(types, ","), "]");
+}
+
+std::string HybridJson(const TinyModelOptions& o) {
+  return absl::StrCat(AttentionOfHybridJson(o), ",\"mamba_n_heads\":", MambaHeads(o),
+                      ",\"mamba_d_state\":", kMambaState, ",\"mamba_n_groups\":", kMambaGroups,
+                      ",\"mamba_d_conv\":", kMambaWidth, ",\"mamba_expand\":2");
 }
 
 // What the architecture's config says of its window.
@@ -507,7 +526,7 @@ std::string Weights(const TinyModelOptions& o) {
     } else {
       AddAttention(writer, o, layer);
     }
-    add_norm("post_attention_layernorm", o.hidden_size);
+    add_norm(architecture.second_norm, o.hidden_size);
     if (architecture.post_norm) {
       if (architecture.pre_norm) add_norm("pre_feedforward_layernorm", o.hidden_size);
       add_norm("post_feedforward_layernorm", o.hidden_size);
@@ -516,16 +535,17 @@ std::string Weights(const TinyModelOptions& o) {
       AddExperts(writer, o, layer);
       continue;
     }
+    const std::string mlp = absl::StrCat(layer, architecture.mlp, ".");
     if (architecture.fused) {
-      AddLinear(writer, o, layer + "mlp.gate_up_proj", 2 * o.intermediate_size, o.hidden_size,
-                false);
+      AddLinear(writer, o, mlp + "gate_up_proj", 2 * o.intermediate_size, o.hidden_size, false);
     } else {
-      AddLinear(writer, o, layer + "mlp.gate_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
-      AddLinear(writer, o, layer + "mlp.up_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
+      AddLinear(writer, o, mlp + "gate_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
+      AddLinear(writer, o, mlp + "up_proj", o.intermediate_size, o.hidden_size, o.mlp_bias);
     }
-    AddLinear(writer, o, layer + "mlp.down_proj", o.hidden_size, o.intermediate_size, o.mlp_bias);
+    AddLinear(writer, o, mlp + "down_proj", o.hidden_size, o.intermediate_size, o.mlp_bias);
   }
-  writer.AddNorm("model.norm.weight", o.hidden_size, architecture.gemma ? 0.0f : 1.0f);
+  writer.AddNorm(absl::StrCat("model.", architecture.final_norm, ".weight"), o.hidden_size,
+                 architecture.gemma ? 0.0f : 1.0f);
   if (!o.tie_word_embeddings) writer.AddMatrix("lm_head.weight", o.vocab_size, o.hidden_size);
   return writer.Finish();
 }

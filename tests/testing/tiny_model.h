@@ -21,7 +21,8 @@ struct TinyModelOptions {
   // mixture of experts: "mixtral", "qwen3_moe" (the first layer has an MLP), "granitemoe" (experts
   // stacked in one tensor, granite's multipliers) or "gpt_oss" (sinks, biases, a limited SiLU); or
   // "granitemoehybrid": Mamba-2 in all layers but every second one, no rope, granite's multipliers,
-  // and an MLP beside experts, or alone where num_experts is 0.
+  // and an MLP beside experts, or alone where num_experts is 0; or "bamba": such layers, a rope of
+  // half of each head, and an MLP alone.
   std::string architecture = "llama";
   int64_t vocab_size = 97;
   int64_t hidden_size = 32;
