@@ -6,11 +6,12 @@ usage: words_test.py --source REPOSITORY
 """
 
 import argparse
-import os
 import pathlib
 import re
 import sys
 import unittest
+
+import markdown
 
 OPTIONS = None
 
@@ -34,18 +35,6 @@ PATTERNS = [
     (re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE), why) for phrase, why in REFUSED.items()
 ]
 
-# Of other projects, or made.
-LEFT_OUT = {"build", "node_modules"}
-
-
-def documents(source: pathlib.Path) -> list[pathlib.Path]:
-    found = []
-    for folder, folders, files in os.walk(source):
-        folders[:] = [f for f in folders if f not in LEFT_OUT and not f.startswith(".")]
-        found += [pathlib.Path(folder) / file for file in files if file.endswith(".md")]
-    return sorted(found)
-
-
 def faults(name: str, text: str) -> list[str]:
     """Each as "<name>:<line>: "<words>": <why>", in the text's order."""
     hits = sorted(
@@ -58,7 +47,7 @@ def faults(name: str, text: str) -> list[str]:
 
 class Words(unittest.TestCase):
     def test_of_the_documents_are_those_of_readers(self):
-        files = documents(OPTIONS.source)
+        files = markdown.all_documents(OPTIONS.source)
         names = [str(file.relative_to(OPTIONS.source)) for file in files]
         for name in ("README.md", "docs/benchmarks/README.md", "clients/node/README.md"):
             self.assertIn(name, names)
