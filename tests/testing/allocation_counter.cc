@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/allocation_counter.h"
 
+#include <malloc.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
@@ -11,6 +13,7 @@ namespace {
 
 thread_local uint64_t num_allocations = 0;
 std::atomic<uint64_t> num_allocations_of_all = 0;
+std::atomic<uint64_t> num_held_bytes = 0;
 std::atomic<size_t> too_large = ~size_t{0};
 thread_local bool exempt = false;
 
@@ -25,7 +28,15 @@ void* Counted(size_t bytes, size_t alignment) {
   } else if (posix_memalign(&data, alignment, at_least_one) != 0) {
     data = nullptr;
   }
+  if (data != nullptr)
+    num_held_bytes.fetch_add(malloc_usable_size(data), std::memory_order_relaxed);
   return data;
+}
+
+void Release(void* data) {
+  if (data == nullptr) return;
+  num_held_bytes.fetch_sub(malloc_usable_size(data), std::memory_order_relaxed);
+  std::free(data);
 }
 
 void* CountedOrThrow(size_t bytes, size_t alignment) {
@@ -38,6 +49,7 @@ void* CountedOrThrow(size_t bytes, size_t alignment) {
 
 uint64_t NumAllocationsOfThisThread() { return num_allocations; }
 uint64_t NumAllocations() { return num_allocations_of_all.load(std::memory_order_relaxed); }
+uint64_t NumHeldBytes() { return num_held_bytes.load(std::memory_order_relaxed); }
 
 LargeAllocationsFail::LargeAllocationsFail(size_t bytes) {
   exempt = true;
@@ -52,6 +64,7 @@ LargeAllocationsFail::~LargeAllocationsFail() {
 
 using reprise::testing::Counted;
 using reprise::testing::CountedOrThrow;
+using reprise::testing::Release;
 
 constexpr size_t kDefault = alignof(std::max_align_t);
 
@@ -69,13 +82,13 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
 void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
   return Counted(bytes, kDefault);
 }
-void operator delete(void* data) noexcept { std::free(data); }
-void operator delete[](void* data) noexcept { std::free(data); }
-void operator delete(void* data, size_t) noexcept { std::free(data); }
-void operator delete[](void* data, size_t) noexcept { std::free(data); }
-void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
-void operator delete[](void* data, std::align_val_t) noexcept { std::free(data); }
-void operator delete(void* data, size_t, std::align_val_t) noexcept { std::free(data); }
-void operator delete[](void* data, size_t, std::align_val_t) noexcept { std::free(data); }
-void operator delete(void* data, const std::nothrow_t&) noexcept { std::free(data); }
-void operator delete[](void* data, const std::nothrow_t&) noexcept { std::free(data); }
+void operator delete(void* data) noexcept { Release(data); }
+void operator delete[](void* data) noexcept { Release(data); }
+void operator delete(void* data, size_t) noexcept { Release(data); }
+void operator delete[](void* data, size_t) noexcept { Release(data); }
+void operator delete(void* data, std::align_val_t) noexcept { Release(data); }
+void operator delete[](void* data, std::align_val_t) noexcept { Release(data); }
+void operator delete(void* data, size_t, std::align_val_t) noexcept { Release(data); }
+void operator delete[](void* data, size_t, std::align_val_t) noexcept { Release(data); }
+void operator delete(void* data, const std::nothrow_t&) noexcept { Release(data); }
+void operator delete[](void* data, const std::nothrow_t&) noexcept { Release(data); }

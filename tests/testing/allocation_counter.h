@@ -13,6 +13,9 @@ namespace reprise::testing {
 uint64_t NumAllocationsOfThisThread();
 // The same by all threads.
 uint64_t NumAllocations();
+// What operator new has given to any thread and operator delete not taken back, as malloc counts
+// it.
+uint64_t NumHeldBytes();
 
 // While one exists, operator new fails for so many bytes and more, on every thread but that which
 // made it. One at a time.
