@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/targets.h"
 
-#include <sys/mman.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/attention_tree_text.h"
+#include "graphs/graph_nodes.h"
 #include "grpcpp/impl/grpc_library.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "models/config/hf_config.h"
-#include "models/weights/safetensors.h"
+#include "nlohmann/json.hpp"
 #include "reprise/v1/step_service.pb.h"
 #include "runtime/check.h"
 #include "service/identity/identity_file.h"
+#include "service/kv/export_window.h"
 #include "service/kv/kv_wire.h"
 #include "service/record/record_format.h"
 #include "service/trace_id.h"
@@ -29,36 +30,23 @@
 #include "service/wire/scan.h"
 #include "service/wire/step_from_wire.h"
 #include "tests/fuzz/conversations.h"
+#include "tests/fuzz/fuzz_files.h"
+#include "tests/fuzz/model_targets.h"
 #include "tests/service/certificates.h"
+#include "tools/advise/batch_trace.h"
 #include "tools/compare/measured_run.h"
+#include "tools/config_file.h"
+#include "tools/graph/graph_dump.h"
 #include "tools/profile/profile_file.h"
 #include "tools/sched/arrival_trace.h"
+#include "tools/sched/prompts_file.h"
+#include "tools/serve_config.h"
+#include "tools/simulated_device.h"
 #include "tools/top/metrics_text.h"
+#include "tools/tune/journal.h"
 
 namespace reprise::fuzz {
 namespace {
-
-std::string FileText(const std::string& path) {
-  std::ifstream file(absl::StrCat(REPRISE_SOURCE_DIR, "/", path), std::ios::binary);
-  REPRISE_CHECK(file.good());
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-// A file in memory alone, for what reads by path.
-class MemoryFile {
- public:
-  explicit MemoryFile(std::string_view bytes) : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-    REPRISE_CHECK(fd_ >= 0);
-    REPRISE_CHECK(::write(fd_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
-  }
-  ~MemoryFile() { ::close(fd_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  std::string path() const { return absl::StrCat("/proc/self/fd/", fd_); }
-
- private:
-  const int fd_;
-};
 
 // ---- from clients ----
 
@@ -131,7 +119,7 @@ bool TakeUnaryMessage(std::string_view bytes) {
   const auto which = static_cast<unsigned char>(bytes[0]);
   bytes.remove_prefix(1);
   const auto read = [bytes](auto message) { return ReadMessage(bytes, &message); };
-  switch (which % 16) {
+  switch (which % 19) {
     case 0:
       return read(v1::AllocateRequest());
     case 1:
@@ -162,6 +150,12 @@ bool TakeUnaryMessage(std::string_view bytes) {
       return read(v1::StartProfileRequest());
     case 14:
       return read(v1::ReadTelemetryRequest());
+    case 15:
+      return read(v1::SwapOutRequest());
+    case 16:
+      return read(v1::ReadBlocksRequest());
+    case 17:
+      return read(v1::ReleaseBlocksRequest());
     default:
       return read(v1::EvictSessionRequest());
   }
@@ -174,8 +168,12 @@ std::vector<std::string> UnarySeeds() {
   v1::ShareBlocksRequest share;
   share.set_name("a name");
   share.add_blocks(1);
+  v1::ReadBlocksRequest blocks;
+  blocks.set_session(std::string(16, 's'));
+  blocks.add_ranges()->set_block(2);
   return {std::string(1, '\1') + free.SerializeAsString(),
-          std::string(1, '\3') + share.SerializeAsString()};
+          std::string(1, '\3') + share.SerializeAsString(),
+          std::string(1, '\20') + blocks.SerializeAsString()};
 }
 
 constexpr engine::KvShape kShape = {.num_layers = 2,
@@ -272,37 +270,105 @@ std::vector<std::string> ArrivalSeeds() {
           "{\"time_s\": 0.0, \"prompt_tokens\": 512, \"new_tokens\": 128, \"priority\": 0}\n"};
 }
 
-// ---- files of models ----
-
-bool TakeConfig(std::string_view bytes) { return models::ParseHfConfig(bytes).ok(); }
-
-std::vector<std::string> ConfigSeeds() {
-  std::vector<std::string> seeds;
-  for (const char* model : {"llama-tiny", "granite-tiny", "mistral-tiny", "qwen3-tiny",
-                            "llama3-rope-bias-tiny", "yarn-rope-tiny"}) {
-    seeds.push_back(FileText(absl::StrCat("tests/fixtures/", model, "/config.json")));
-  }
-  return seeds;
+// The model and the options of a server (`reprise serve --config`).
+bool TakeServeConfig(std::string_view bytes) {
+  if (!tools::CheckServeConfig("serve.toml", bytes).ok()) return false;
+  // A file that is taken is taken with one more setting, too.
+  const auto changed = tools::WithSettings("serve.toml", bytes, {{"max-sessions", "8"}});
+  REPRISE_CHECK(changed.ok() && tools::CheckServeConfig("serve.toml", *changed).ok());
+  return true;
 }
 
-bool TakeSafetensors(std::string_view bytes) {
+std::vector<std::string> ServeConfigSeeds() {
+  return {
+      "# A comment.\npreset = \"llama-3.1-8b\"  # another\nmax-context = 4096\ndevice = 'cuda:0'\n",
+      "listen = [\"unix:/run/s\", \"127.0.0.1:0\"]\nmax-rows = 64\ndecode-buckets = \"1,8,64\"\n"
+      "allow-administration = true\nidle-timeout = \"1.5s\"\nkv-cache = \"1GiB\"\n"};
+}
+
+// Lines that are no JSON are texts or tokens.
+bool TakePrompts(std::string_view bytes) {
   const MemoryFile file(bytes);
-  const auto opened = models::SafetensorsFile::Open(file.path());
-  if (!opened.ok()) return false;
-  // All that is promised of a tensor is there to be read.
-  unsigned sum = 0;
-  for (const auto& [name, tensor] : (*opened)->tensors())
-    for (const std::byte byte : tensor.data) sum += static_cast<unsigned>(byte);
-  return sum < ~0u;
+  const auto texts = tools::ReadPromptsFile(file.path(), tools::PlainLines::kText);
+  const auto tokens = tools::ReadPromptsFile(file.path(), tools::PlainLines::kTokens);
+  return texts.ok() && tokens.ok();
 }
 
-std::vector<std::string> SafetensorsSeeds() {
-  const std::string header =
-      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
-      R"("b":{"dtype":"BF16","shape":[3],"data_offsets":[8,14]}})";
-  std::string file(8, '\0');
-  for (size_t i = 0; i < 8; ++i) file[i] = static_cast<char>(header.size() >> (8 * i));
-  return {file + header + std::string(14, 'x')};
+std::vector<std::string> PromptSeeds() {
+  return {"1,2\r\n\n4294967295,0\n",
+          "{\"prompt\": \"a\\nb\\u00e9\", \"max_new_tokens\": 7}\n{\"tokens\": [5, 0]}\n"};
+}
+
+bool TakeBatches(std::string_view bytes) {
+  return tools::ReadBatchTrace({MemoryFile(bytes).path()}).ok();
+}
+
+std::vector<std::string> BatchSeeds() {
+  return {"rows,tokens,context,steps\n4,131,512,20\n8,,,\n",
+          "{\"rows\": 4, \"tokens\": 131, \"context\": 512.5, \"steps\": 20}\n{\"rows\": 1}\n"};
+}
+
+// ---- from other servers ----
+
+constexpr std::string_view kWindowId = "0123456789abcdef", kWindowKey = "a key of a copy.";
+
+static_assert(kWindowId.size() == service::ExportWindow::kIdBytes &&
+              kWindowKey.size() == service::ExportWindow::kKeyBytes);
+
+// A file of the exchange directory, whose server runs.
+class WindowFile {
+ public:
+  WindowFile()
+      : fd_(::open(directory_.path(Name()).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) {
+    REPRISE_CHECK(fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0);
+  }
+  ~WindowFile() { ::close(fd_); }
+  WindowFile(const WindowFile&) = delete;
+  WindowFile& operator=(const WindowFile&) = delete;
+  static std::string Name() {
+    return absl::StrCat(
+        absl::BytesToHexString(absl::string_view(kWindowId.data(), kWindowId.size())), ".export");
+  }
+  const std::string& directory() const { return directory_.path(); }
+  void Write(std::string_view bytes) const { directory_.Write(Name(), bytes); }
+
+ private:
+  const FuzzDirectory directory_;
+  const int fd_;
+};
+
+bool TakeExportWindow(std::string_view bytes) {
+  static const WindowFile file;
+  file.Write(bytes);
+  const auto window = service::ExportWindow::Open(file.directory(), kWindowId);
+  if (!window.ok()) return false;
+  const service::ExportWindow::Description& description = (*window)->description();
+  v1::KvLayout theirs, own;
+  service::KvLayoutToWire(kShape, "", &own);
+  const bool is_layout = theirs.ParseFromString(description.layout);
+  const bool fits = is_layout && service::CheckKvLayout(theirs, own).ok();
+  // A ticket may name any place.
+  const uint32_t places = description.num_places;
+  for (const uint32_t place : {0u, 1u, places - 1, places, ~0u}) {
+    const auto num_tokens = (*window)->Find(place, kWindowKey, "a");
+    REPRISE_CHECK(!num_tokens || place < places);
+  }
+  return fits;
+}
+
+std::vector<std::string> ExportWindowSeeds() {
+  const FuzzDirectory directory;
+  v1::KvLayout layout;
+  service::KvLayoutToWire(kShape, "", &layout);
+  const auto window =
+      service::ExportWindow::Make(directory.path(), {.id = std::string(kWindowId),
+                                                     .num_places = 2,
+                                                     .handle = "a handle",
+                                                     .arrangement = "plain 256",
+                                                     .layout = layout.SerializeAsString()});
+  REPRISE_CHECK(window.ok());
+  (*window)->Publish(0, kWindowKey, "a", 3);
+  return {BytesOfFile(directory.path(WindowFile::Name()))};
 }
 
 // ---- files of our own ----
@@ -342,6 +408,57 @@ std::vector<std::string> ProfileSeeds() {
   return {FileText("docs/benchmarks/profile_8b_h200.json")};
 }
 
+bool TakeSimulatedDevice(std::string_view bytes) {
+  return tools::ParseSimulatedDevice("f", bytes).ok();
+}
+
+bool TakeGraph(std::string_view bytes) {
+  const auto graph = tools::ParseGraph("f", bytes);
+  if (!graph.ok()) return false;
+  // What is taken is written so that it is taken again, as the same.
+  const auto again = tools::ParseGraph("f", tools::GraphToJson(*graph).dump());
+  REPRISE_CHECK(again.ok() && again->nodes == graph->nodes);
+  return true;
+}
+
+std::vector<std::string> GraphSeeds() {
+  graphs::GraphNode kernel, fill;
+  kernel.kind = graphs::GraphNode::Kind::kKernel;
+  kernel.kernel = "reprise_linear";
+  kernel.op = "linear";
+  kernel.shape = "8x4";
+  kernel.grid_x = 4;
+  kernel.block = 128;
+  fill.kind = graphs::GraphNode::Kind::kFill;
+  tools::GraphDump dump;
+  dump.graph = "decode/8";
+  dump.capacity = 8;
+  dump.nodes = {kernel, fill, kernel};
+  return {tools::GraphToJson(dump).dump()};
+}
+
+bool TakeJournal(std::string_view bytes) {
+  const nlohmann::json header = {{"schema", tools::kJournalSchema}, {"options", {{"seed", 1}}}};
+  const MemoryFile file(bytes);
+  size_t num_entries = 0;
+  {
+    const auto journal = tools::Journal::Open(file.path(), header);
+    if (!journal.ok()) return false;
+    num_entries = (*journal)->num_entries();
+  }
+  // A line that was cut off is gone, and the others are still there.
+  const auto again = tools::Journal::Open(file.path(), header);
+  REPRISE_CHECK(again.ok() && (*again)->num_entries() == num_entries);
+  return true;
+}
+
+std::vector<std::string> JournalSeeds() {
+  return {absl::StrCat(R"({"options":{"seed":1},"schema":")", tools::kJournalSchema, "\"}\n",
+                       R"({"cell":{"rows":8},"choice":{"rows":1},"ns":5.5,"replays":3,)",
+                       R"("seconds":0.25,"spread":0})", "\n",
+                       R"({"cell":{"rows":8},"choice":{"rows":2},"ns":7,"repl)")};
+}
+
 bool TakeMeasuredRun(std::string_view bytes) { return tools::ParseMeasuredRun("f", bytes).ok(); }
 
 std::vector<std::string> MeasuredRunSeeds() {
@@ -367,11 +484,21 @@ constexpr Target kTargets[] = {{"step", TakeStep, StepSeeds},
                                {"listen_address", TakeListenAddress, ListenSeeds},
                                {"pem", TakePem, PemSeeds},
                                {"arrivals", TakeArrivals, ArrivalSeeds},
+                               {"serve_config", TakeServeConfig, ServeConfigSeeds},
+                               {"prompts", TakePrompts, PromptSeeds},
+                               {"batches", TakeBatches, BatchSeeds},
+                               {"export_window", TakeExportWindow, ExportWindowSeeds},
                                {"config", TakeConfig, ConfigSeeds},
                                {"safetensors", TakeSafetensors, SafetensorsSeeds},
+                               {"shard_index", TakeShardIndex, ShardIndexSeeds},
+                               {"int4_layer", TakeInt4Layer, Int4LayerSeeds},
+                               {"reference_logits", TakeReferenceLogits, ReferenceLogitsSeeds},
                                {"recording", TakeRecording, RecordingSeeds},
                                {"attention_tree", TakeAttentionTree, AttentionTreeSeeds},
                                {"profile", TakeProfile, ProfileSeeds},
+                               {"simulated_device", TakeSimulatedDevice, ProfileSeeds},
+                               {"graph", TakeGraph, GraphSeeds},
+                               {"journal", TakeJournal, JournalSeeds},
                                {"measured_run", TakeMeasuredRun, MeasuredRunSeeds},
                                {"metrics", TakeMetrics, MetricsSeeds}};
 
