@@ -55,7 +55,7 @@ HWY_INLINE void AddGroup(const T* const* x, const E4m3* const* w, ptrdiff_t k, i
 // As ComputeBlock.
 template <typename T, int kRows, int kFeatures>
 HWY_NOINLINE void ComputeFp8Block(const LinearArgs& a, int64_t row, int64_t row_end, int feature,
-                                  const uint32_t* x_rows) {
+                                  const uint32_t* x_rows, const WeightsAhead* ahead) {
   const int k = a.in_features;
   const int64_t groups = PackedLayout{a.out_features, k}.ScaleGroups();
   const T* x[kRows];
@@ -84,7 +84,11 @@ HWY_NOINLINE void ComputeFp8Block(const LinearArgs& a, int64_t row, int64_t row_
       for (int f = 0; f < kFeatures; ++f) sums[r][f] = hn::Zero(D());
     }
     const int first = static_cast<int>(g) * kScaleInputs;
-    AddGroup<kRows, kFeatures>(x, w, first, std::min(kScaleInputs, k - first), sums);
+    const int last = std::min(first + kScaleInputs, k);
+    if (ahead != nullptr) {
+      for (int byte = first; byte < last; byte += kLineBytes) Ask<kFeatures>(w, byte, *ahead);
+    }
+    AddGroup<kRows, kFeatures>(x, w, first, last - first, sums);
 #pragma GCC unroll 8
     for (int f = 0; f < kFeatures; ++f) {
       const V scale = hn::Set(D(), scales[f][g]);
@@ -109,8 +113,10 @@ HWY_NOINLINE void ComputeFp8TileOfRows(const LinearArgs& a, int tile, int64_t nu
   const int begin = tile * kNativeTileFeatures;
   const int end = std::min(begin + kNativeTileFeatures, a.out_features);
   if (num_rows == 1) {
-    for (int f = begin; f < end; f += kOneRowFeatures)
-      ComputeFp8Block<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows);
+    for (int f = begin; f < end; f += kOneRowFeatures) {
+      const WeightsAhead ahead = AheadOf(f, kOneRowFeatures, end, a.in_features);
+      ComputeFp8Block<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows, &ahead);
+    }
     return;
   }
   const int64_t fit = kRowBytesAtOnce / (int64_t{a.in_features} * int64_t{sizeof(T)});
@@ -119,7 +125,8 @@ HWY_NOINLINE void ComputeFp8TileOfRows(const LinearArgs& a, int tile, int64_t nu
     const int64_t last = std::min(first + step, num_rows);
     for (int f = begin; f < end; f += kScaledBlockFeatures)
       for (int64_t row = first; row < last; row += kScaledBlockRows)
-        ComputeFp8Block<T, kScaledBlockRows, kScaledBlockFeatures>(a, row, last, f, x_rows);
+        ComputeFp8Block<T, kScaledBlockRows, kScaledBlockFeatures>(a, row, last, f, x_rows,
+                                                                   nullptr);
   }
 }
 

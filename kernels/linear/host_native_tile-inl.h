@@ -9,6 +9,31 @@
 template <int kRows, int kFeatures>
 using Sums = V[kRows][kFeatures];
 
+// Which weights a pass over some features asks for while it reads those at a byte of their rows:
+// `distance` bytes further on, and behind a row's end in the next features. A CPU by itself
+// foresees reads up to the end of a page, and a row may be no longer than one.
+struct WeightsAhead {
+  int64_t row_bytes = 0;
+  int64_t distance = 0;
+  int64_t wrap = 0;  // bytes from a row to that of the next features, less row_bytes
+};
+
+// Of features [feature, feature + num_features) of a tile that ends before tile_end. Where not all
+// of the next ones are in the tile, the row's own beginning stands for them, which is cached.
+HWY_INLINE WeightsAhead AheadOf(int feature, int num_features, int tile_end, int64_t row_bytes) {
+  const bool has_next = feature + 2 * num_features <= tile_end;
+  return {row_bytes, std::min(kAheadBytes, row_bytes),
+          has_next ? (num_features - 1) * row_bytes : -row_bytes};
+}
+
+template <int kFeatures, typename W>
+HWY_INLINE void Ask(const W* const* w, int64_t byte, const WeightsAhead& ahead) {
+  int64_t at = byte + ahead.distance;
+  if (at >= ahead.row_bytes) at += ahead.wrap;
+#pragma GCC unroll 8
+  for (int f = 0; f < kFeatures; ++f) hwy::Prefetch(reinterpret_cast<const std::byte*>(w[f]) + at);
+}
+
 // sums += products of the elements at x[r] + k and w[f] + k, one part of a step.
 template <int kPart, int kRows, int kFeatures, typename T>
 HWY_INLINE void AddPart(const T* const* x, const T* const* w, ptrdiff_t k,
@@ -68,10 +93,10 @@ HWY_NOINLINE void StoreOutput(const LinearArgs& a, int64_t row, int feature, flo
 
 // Rows [row, row + kRows) x features [feature, feature + kFeatures). Rows at or beyond row_end and
 // features that there are not repeat the last one and are not stored. x_rows: which rows of x they
-// are of; nullptr: the same.
+// are of; nullptr: the same. ahead: nullptr: the weights have been read before.
 template <typename T, int kRows, int kFeatures>
 HWY_NOINLINE void ComputeBlock(const LinearArgs& a, int64_t row, int64_t row_end, int feature,
-                               const uint32_t* x_rows) {
+                               const uint32_t* x_rows, const WeightsAhead* ahead) {
   const int k = a.in_features;
   const T* x[kRows];
   const T* w[kFeatures];
@@ -91,7 +116,12 @@ HWY_NOINLINE void ComputeBlock(const LinearArgs& a, int64_t row, int64_t row_end
   }
   constexpr int kStep = Products<T>::kStep;
   ptrdiff_t i = 0;
-  for (; i + kStep <= k; i += kStep) AddStep<kRows, kFeatures>(x, w, i, sums);
+  for (; i + kStep <= k; i += kStep) {
+    if constexpr (kRows == 1 || kBlocksAsk) {
+      if (ahead != nullptr) Ask<kFeatures>(w, i * ptrdiff_t{sizeof(T)}, *ahead);
+    }
+    AddStep<kRows, kFeatures>(x, w, i, sums);
+  }
   if (i < k) AddTail<kRows, kFeatures>(x, w, i, k - static_cast<int>(i), sums);
 
 #pragma GCC unroll 8
@@ -104,16 +134,16 @@ HWY_NOINLINE void ComputeBlock(const LinearArgs& a, int64_t row, int64_t row_end
   }
 }
 
-// kFeatures features, rows [row, end).
+// kFeatures features, rows [row, end). The first rows read the weights from memory.
 template <typename T, int kFeatures>
 HWY_INLINE void ComputeRows(const LinearArgs& a, int64_t row, int64_t end, int feature,
-                            const uint32_t* x_rows) {
-  for (; end - row > 2; row += kBlockRows)
-    ComputeBlock<T, kBlockRows, kFeatures>(a, row, end, feature, x_rows);
+                            const uint32_t* x_rows, const WeightsAhead* ahead) {
+  for (; end - row > 2; row += kBlockRows, ahead = nullptr)
+    ComputeBlock<T, kBlockRows, kFeatures>(a, row, end, feature, x_rows, ahead);
   if (end - row == 2) {
-    ComputeBlock<T, 2, kFeatures>(a, row, end, feature, x_rows);
+    ComputeBlock<T, 2, kFeatures>(a, row, end, feature, x_rows, ahead);
   } else if (end - row == 1) {
-    ComputeBlock<T, 1, kFeatures>(a, row, end, feature, x_rows);
+    ComputeBlock<T, 1, kFeatures>(a, row, end, feature, x_rows, ahead);
   }
 }
 
@@ -123,17 +153,23 @@ HWY_NOINLINE void ComputeTileOfRows(const LinearArgs& a, int tile, int64_t num_r
                                     const uint32_t* x_rows) {
   const int begin = tile * kNativeTileFeatures;
   const int end = std::min(begin + kNativeTileFeatures, a.out_features);
+  const int64_t row_bytes = int64_t{a.in_features} * int64_t{sizeof(T)};
   if (num_rows == 1) {
-    for (int f = begin; f < end; f += kOneRowFeatures)
-      ComputeBlock<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows);
+    for (int f = begin; f < end; f += kOneRowFeatures) {
+      const WeightsAhead ahead = AheadOf(f, kOneRowFeatures, end, row_bytes);
+      ComputeBlock<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows, &ahead);
+    }
     return;
   }
   // So many rows at a time that the second cache can hold them while the tile's features pass by.
-  const int64_t fit = kRowBytesAtOnce / (int64_t{a.in_features} * int64_t{sizeof(T)});
+  const int64_t fit = kRowBytesAtOnce / row_bytes;
   const int64_t step = std::max<int64_t>(fit / kBlockRows, 1) * kBlockRows;
-  for (int64_t row = 0; row < num_rows; row += step)
-    for (int f = begin; f < end; f += kBlockFeatures)
-      ComputeRows<T, kBlockFeatures>(a, row, std::min(row + step, num_rows), f, x_rows);
+  for (int64_t row = 0; row < num_rows; row += step) {
+    for (int f = begin; f < end; f += kBlockFeatures) {
+      const WeightsAhead ahead = AheadOf(f, kBlockFeatures, end, row_bytes);
+      ComputeRows<T, kBlockFeatures>(a, row, std::min(row + step, num_rows), f, x_rows, &ahead);
+    }
+  }
 }
 
 template <typename T>

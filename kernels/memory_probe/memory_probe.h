@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory probes: read or copy a range of memory as fast as plain loads and stores can, so that a
-// profile may set a step's traffic beside what the device reaches on the spot. Measuring work,
-// never inside a step.
+// Memory probes: read or copy a range of memory as fast as plain loads and stores can, the host's
+// by its widest vectors, so that a profile may set a step's traffic beside what the device reaches
+// on the spot. Measuring work, never inside a step.
 #ifndef REPRISE_KERNELS_MEMORY_PROBE_MEMORY_PROBE_H_
 #define REPRISE_KERNELS_MEMORY_PROBE_MEMORY_PROBE_H_
 

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "kernels/memory_probe/host_native_targets.h"
+#include "runtime/device.h"
 #include "tests/testing/cases/memory_probe_cases.h"
 #include "tests/testing/guarded_memory.h"
 #include "tests/testing/kernel_test.h"
@@ -95,6 +98,39 @@ TEST_P(MemoryProbeTest, CopyMovesEveryByte) {
                          {.from = memory.Constant(words), .to = to, .bytes = c.bytes}));
     memory.Check();
     EXPECT_EQ(memory.Read(to), words);
+  }
+}
+
+// The catalogue takes the best instruction set that runs here; these are all of them.
+TEST(MemoryProbeOfTheHost, EveryInstructionSetReadsAndCopiesEveryByte) {
+  ASSERT_OK_AND_ASSIGN(const auto device,
+                       runtime::Device::Create({.kind = runtime::DeviceKind::kHost}));
+  ASSERT_OK_AND_ASSIGN(const auto stream, device->CreateStream());
+  for (const auto& target : kernels::on_host::NativeMemoryProbeTargets()) {
+    const runtime::KernelDef defs[] = {{.name = "read", .host = target.read},
+                                       {.name = "copy", .host = target.copy}};
+    ASSERT_OK_AND_ASSIGN(const auto module, device->Load({.kernels = defs, .cuda_fatbins = {}}));
+    ASSERT_OK_AND_ASSIGN(const runtime::Kernel read, module->Find("read"));
+    ASSERT_OK_AND_ASSIGN(const runtime::Kernel copy, module->Find("copy"));
+    for (const MemoryProbeCase& c : kernels::kMemoryProbeCases) {
+      SCOPED_TRACE(std::string(target.name) + ", " + c.name);
+      const std::vector<uint32_t> words = SmallWords(c.bytes);
+      const std::vector<uint32_t> want = OracleMatches(words);
+      const auto pieces = static_cast<unsigned>(want.size());
+      GuardedMemory memory(*device, *stream);
+      auto* data = memory.Constant(words);
+      auto* matches = memory.Poisoned<uint32_t>(want.size());
+      auto* to = memory.Poisoned<uint32_t>(words.size());
+      ASSERT_OK(stream->Launch(
+          read, {.grid_x = pieces},
+          kernels::MemoryReadArgs{
+              .data = data, .matches = matches, .bytes = c.bytes, .pattern = kPattern}));
+      ASSERT_OK(stream->Launch(copy, {.grid_x = pieces},
+                               kernels::MemoryCopyArgs{.from = data, .to = to, .bytes = c.bytes}));
+      memory.Check();
+      EXPECT_EQ(memory.Read(matches), want);
+      EXPECT_EQ(memory.Read(to), words);
+    }
   }
 }
 
