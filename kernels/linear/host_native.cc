@@ -50,6 +50,16 @@ constexpr int kScaledBlockRows = 4;
 #else
 constexpr int kScaledBlockRows = 2;
 #endif
+// And where they are widened for many rows.
+#if HWY_TARGET == HWY_AVX3
+constexpr int kWidenedFromRows = 9;
+constexpr int kWidenedFeatures = 4;
+constexpr int kWidenedBlockRows = 3;
+#else
+constexpr int kWidenedFromRows = 3;
+constexpr int kWidenedFeatures = 2;
+constexpr int kWidenedBlockRows = 2;
+#endif
 // Of x, what is multiplied with all weights of a tile before the next. For 64 rows of 4,096 inputs
 // 512 KiB were faster than 256 on a core with 1 MiB of second cache; all of 512 rows were slower.
 constexpr int64_t kRowBytesAtOnce = 512 << 10;
@@ -82,6 +92,10 @@ struct Fp8Products {
   }
   static HWY_INLINE V LoadW(const E4m3* p) { return Elements<E4m3>::Load<0>(p); }
   static HWY_INLINE V Add(V x, V w, V sum) { return hn::MulAdd(x, w, sum); }
+  // What LoadW returned, in memory.
+  using Wide = float;
+  static HWY_INLINE void StoreWide(V w, float* p) { hn::StoreU(w, D(), p); }
+  static HWY_INLINE V LoadWide(const float* p) { return hn::LoadU(D(), p); }
 };
 
 // And of 4 bits, of which sixteen bytes hold a run.
@@ -106,6 +120,8 @@ struct Int4Products {
 
 #include "kernels/linear/host_native_tile-inl.h"
 // Behind what they share.
+#include "kernels/linear/host_native_widened-inl.h"
+// Behind that.
 #include "kernels/linear/host_native_fp8-inl.h"
 #include "kernels/linear/host_native_int4-inl.h"
 
@@ -175,6 +191,11 @@ struct Fp8Products<Bf16> {
     return __builtin_bit_cast(__m512bh, _mm512_or_si512(magnitude, sign));
   }
   static HWY_INLINE V Add(__m512bh x, __m512bh w, V sum) { return Products<Bf16>::Add(x, w, sum); }
+  using Wide = Bf16;
+  static HWY_INLINE void StoreWide(__m512bh w, Bf16* p) {
+    _mm512_storeu_si512(p, __builtin_bit_cast(__m512i, w));
+  }
+  static HWY_INLINE __m512bh LoadWide(const Bf16* p) { return Products<Bf16>::Load<0>(p); }
 
  private:
   static HWY_INLINE __m512i Part(int index) {
@@ -216,6 +237,8 @@ struct Int4Products<Bf16> {
 
 #include "kernels/linear/host_native_tile-inl.h"
 // Behind what they share.
+#include "kernels/linear/host_native_widened-inl.h"
+// Behind that.
 #include "kernels/linear/host_native_fp8-inl.h"
 #include "kernels/linear/host_native_int4-inl.h"
 

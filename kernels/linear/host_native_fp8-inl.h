@@ -55,7 +55,7 @@ HWY_INLINE void AddGroup(const T* const* x, const E4m3* const* w, ptrdiff_t k, i
 // As ComputeBlock.
 template <typename T, int kRows, int kFeatures>
 HWY_NOINLINE void ComputeFp8Block(const LinearArgs& a, int64_t row, int64_t row_end, int feature,
-                                  const uint32_t* x_rows, const WeightsAhead* ahead) {
+                                  const uint32_t* x_rows, const WeightsAhead& ahead) {
   const int k = a.in_features;
   const int64_t groups = PackedLayout{a.out_features, k}.ScaleGroups();
   const T* x[kRows];
@@ -85,9 +85,7 @@ HWY_NOINLINE void ComputeFp8Block(const LinearArgs& a, int64_t row, int64_t row_
     }
     const int first = static_cast<int>(g) * kScaleInputs;
     const int last = std::min(first + kScaleInputs, k);
-    if (ahead != nullptr) {
-      for (int byte = first; byte < last; byte += kLineBytes) Ask<kFeatures>(w, byte, *ahead);
-    }
+    for (int byte = first; byte < last; byte += kLineBytes) Ask<kFeatures>(w, byte, ahead);
     AddGroup<kRows, kFeatures>(x, w, first, last - first, sums);
 #pragma GCC unroll 8
     for (int f = 0; f < kFeatures; ++f) {
@@ -112,22 +110,19 @@ HWY_NOINLINE void ComputeFp8TileOfRows(const LinearArgs& a, int tile, int64_t nu
                                        const uint32_t* x_rows) {
   const int begin = tile * kNativeTileFeatures;
   const int end = std::min(begin + kNativeTileFeatures, a.out_features);
+  if (num_rows >= kWidenedFromRows)
+    return ComputeWidenedTile<T, false>(a, begin, end, num_rows, x_rows);
+  const int64_t row_bytes = a.in_features;
   if (num_rows == 1) {
-    for (int f = begin; f < end; f += kOneRowFeatures) {
-      const WeightsAhead ahead = AheadOf(f, kOneRowFeatures, end, a.in_features);
-      ComputeFp8Block<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows, &ahead);
-    }
+    for (int f = begin; f < end; f += kOneRowFeatures)
+      ComputeFp8Block<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows,
+                                             AheadOf(f, kOneRowFeatures, end, row_bytes));
     return;
   }
-  const int64_t fit = kRowBytesAtOnce / (int64_t{a.in_features} * int64_t{sizeof(T)});
-  const int64_t step = std::max<int64_t>(fit / kScaledBlockRows, 1) * kScaledBlockRows;
-  for (int64_t first = 0; first < num_rows; first += step) {
-    const int64_t last = std::min(first + step, num_rows);
-    for (int f = begin; f < end; f += kScaledBlockFeatures)
-      for (int64_t row = first; row < last; row += kScaledBlockRows)
-        ComputeFp8Block<T, kScaledBlockRows, kScaledBlockFeatures>(a, row, last, f, x_rows,
-                                                                   nullptr);
-  }
+  for (int f = begin; f < end; f += kScaledBlockFeatures)
+    for (int64_t row = 0; row < num_rows; row += kScaledBlockRows)
+      ComputeFp8Block<T, kScaledBlockRows, kScaledBlockFeatures>(
+          a, row, num_rows, f, x_rows, AheadOf(f, kScaledBlockFeatures, end, row_bytes));
 }
 
 template <typename T>
