@@ -268,6 +268,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* conso
                              ReadSimulatedDevice(flags.device.profile_file));
     REPRISE_RETURN_IF_ERROR(simulated.Apply(flags.source, &options, &diagnostics));
     loaded.simulation = simulated.simulation;
+    console->Note(simulated.prompts_note);
   }
   if (!flags.attention_tree_file.empty()) {
     REPRISE_ASSIGN_OR_RETURN(const engine::NamedAttentionTree tree,

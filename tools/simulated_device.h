@@ -33,6 +33,9 @@ struct SimulatedDevice {
   std::string kv_dtype;  // "": the profile does not say
   uint64_t kv_cache_bytes = 0;
   std::vector<int64_t> mixed_buckets;
+  // A line for people: what prompts take, and by how much the profile's points that also decode
+  // differ from that.
+  std::string prompts_note;
   std::shared_ptr<const engine::Simulation> simulation;
 
   // Has an engine of `source`, which `simulation` must outlive, be this device: fills in the pool
@@ -44,7 +47,7 @@ struct SimulatedDevice {
 };
 
 // Errors, which begin with `name`: InvalidArgument names what of the profile is missing or is not
-// as it should be: times, rows and contexts are within the bounds of engine::StepCost.
+// as it should be: times, rows, contexts and prompts are within the bounds of engine::StepCost.
 absl::StatusOr<SimulatedDevice> ParseSimulatedDevice(const std::string& name,
                                                      std::string_view json);
 // The same of a file. Errors: also those of models::ReadFile.

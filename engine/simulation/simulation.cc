@@ -46,15 +46,24 @@ uint32_t MadeUpToken(uint32_t token, uint32_t position, uint32_t vocab) {
 }
 
 StepLoad LoadOf(const kernels::StepPlan& plan, const models::ModelSpec& model) {
-  double kv_tokens = 0;
+  StepLoad load = {.tokens = plan.counts->num_tokens};
+  double kv_tokens = 0, chunk_kv_tokens = 0, chunk_pairs = 0;
   for (uint32_t e = 0; e < plan.counts->num_rows; ++e) {
     const uint32_t tokens = plan.query_start[e + 1] - plan.query_start[e];
     if (tokens == 0) continue;  // stopped, or without room
     const auto context = static_cast<double>(uint64_t{plan.context_before[e]} + tokens);
-    kv_tokens += model.MeanVisible(context, tokens);
+    const double visible = model.MeanVisible(context, tokens);
+    kv_tokens += visible;
+    if (tokens == 1) continue;
+    ++load.chunk_rows;
+    load.chunk_tokens += tokens;
+    chunk_kv_tokens += visible;
+    chunk_pairs += ChunkPairs(tokens, visible - tokens);
   }
-  return {.tokens = plan.counts->num_tokens,
-          .kv_tokens = static_cast<uint64_t>(std::llround(kv_tokens))};
+  load.kv_tokens = static_cast<uint64_t>(std::llround(kv_tokens));
+  load.chunk_kv_tokens = static_cast<uint64_t>(std::llround(chunk_kv_tokens));
+  load.chunk_pairs = static_cast<uint64_t>(std::llround(chunk_pairs));
+  return load;
 }
 
 SimulatedDecoder::SimulatedDecoder(const Simulation& simulation, const StepState& state,

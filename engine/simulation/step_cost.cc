@@ -5,8 +5,10 @@
 #include <cmath>
 #include <cstddef>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
 
 namespace reprise::engine {
 namespace {
@@ -23,6 +25,12 @@ double Straight(double x, double x0, double y0, double x1, double y1) {
   return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
 }
 
+// A line between points that are close rises beyond any number far from them.
+double Bounded(double ns) {
+  constexpr auto kMost = static_cast<double>(kMaxStepNs);
+  return ns < kMost ? ns : kMost;  // also of what is no number
+}
+
 absl::Status CheckPoint(const StepCostPoint& point) {
   // Numbers that are none fail as well.
   if (point.rows >= 1 && point.rows <= kMaxCostRows && point.context > 0 &&
@@ -37,7 +45,8 @@ absl::Status CheckPoint(const StepCostPoint& point) {
 
 }  // namespace
 
-absl::StatusOr<StepCost> StepCost::Create(std::vector<StepCostPoint> points) {
+absl::StatusOr<StepCost> StepCost::Create(std::vector<StepCostPoint> points,
+                                          std::vector<PromptCostPoint> prompts) {
   std::sort(points.begin(), points.end(), [](const StepCostPoint& a, const StepCostPoint& b) {
     return std::tuple(a.rows, a.context) < std::tuple(b.rows, b.context);
   });
@@ -65,6 +74,7 @@ absl::StatusOr<StepCost> StepCost::Create(std::vector<StepCostPoint> points) {
     return absl::InvalidArgumentError(
         absl::StrCat("points: got one context for ", line.rows, " rows, allowed: two or more"));
   }
+  REPRISE_ASSIGN_OR_RETURN(cost.prompts_, PromptCost::Create(std::move(prompts)));
   return cost;
 }
 
@@ -74,16 +84,40 @@ double StepCost::Line::At(double context) const {
                   points[i + 1].device_ns);
 }
 
-uint64_t StepCost::TimeNs(const StepLoad& load) const {
-  const auto tokens = static_cast<double>(std::max<uint64_t>(load.tokens, 1));
-  const double context = static_cast<double>(load.kv_tokens) / tokens;
+double StepCost::DecodeNs(double tokens, double kv_tokens) const {
+  tokens = std::max(tokens, 1.0);
+  const double context = kv_tokens / tokens;
   const double rows = std::max(tokens, lines_.front().rows);
   const size_t i = Segment(lines_, rows, [](const Line& line) { return line.rows; });
   const double ns = Straight(rows, lines_[i].rows, lines_[i].At(context), lines_[i + 1].rows,
                              lines_[i + 1].At(context));
-  // A line between points that are close rises beyond any number far from them.
-  if (!(ns < static_cast<double>(kMaxStepNs))) return kMaxStepNs;
-  return static_cast<uint64_t>(std::llround(std::max(ns, shortest_ns_)));
+  return Bounded(std::max(ns, shortest_ns_));
+}
+
+// As if the step ran nothing else. What as many rows take that decode is what reading the chunks'
+// KV takes at least.
+double StepCost::ChunksNs(const StepLoad& load) const {
+  const auto tokens = static_cast<double>(load.chunk_tokens);
+  const double attended = static_cast<double>(load.chunk_pairs) / tokens;
+  const double ns = prompts_.TimeNs(tokens, attended, shortest_ns_);
+  return std::max(ns, DecodeNs(static_cast<double>(load.chunk_rows),
+                               static_cast<double>(load.chunk_kv_tokens)));
+}
+
+uint64_t StepCost::TimeNs(const StepLoad& load) const {
+  double ns = 0;
+  if (prompts_.empty() || load.chunk_tokens == 0) {
+    ns = DecodeNs(static_cast<double>(load.tokens), static_cast<double>(load.kv_tokens));
+  } else {
+    ns = ChunksNs(load);
+    if (load.tokens > load.chunk_tokens) {
+      // Both read the weights, which is all that the shortest step does.
+      ns += DecodeNs(static_cast<double>(load.tokens - load.chunk_tokens),
+                     static_cast<double>(load.kv_tokens - load.chunk_kv_tokens)) -
+            shortest_ns_;
+    }
+  }
+  return static_cast<uint64_t>(std::llround(Bounded(ns)));
 }
 
 }  // namespace reprise::engine

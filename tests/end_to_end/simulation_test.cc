@@ -53,6 +53,8 @@ TEST_F(Simulated, ServesWithoutWeightsAndSaysSo) {
   ServedProgram served(model_, Flags());
   ASSERT_TRUE(served.ready()) << served.program().stderr_text();
   EXPECT_THAT(served.program().stdout_text(), HasSubstr("sim (profile of "));
+  EXPECT_THAT(served.program().stderr_text(),
+              HasSubstr("simulated prompts: " + profile_ + " has no points of prompts alone"));
   const json by_sched = Generated({"sched", "--address", served.address()});
   EXPECT_EQ(by_sched.size(), 8u);
   EXPECT_EQ(Generated({"sched", "--address", served.address()}), by_sched);
@@ -60,6 +62,35 @@ TEST_F(Simulated, ServesWithoutWeightsAndSaysSo) {
   const std::vector<std::string> flags = Flags();
   run.insert(run.end(), flags.begin(), flags.end());
   EXPECT_EQ(Generated(run), by_sched) << "tokens are made up from the row alone";
+}
+
+TEST_F(Simulated, LongPromptsTakeWhatTheProfileSays) {
+  Program measured({"profile", "--model", model_, "--device", "host", "--rows", "1,4", "--contexts",
+                    "16,48", "--points", "1x8,1x32,4@16+1x32", "--iterations", "4", "--warmup", "0",
+                    "--bandwidth-bytes", "1MiB", "--json", profile_});
+  ASSERT_EQ(measured.Wait(), 0) << measured.stderr_text();
+  // So long that only the profile makes it so.
+  constexpr double kUs = 400'000;
+  json profile = json::parse(ReadTextFile(profile_));
+  for (json& point : profile["points"])
+    if (point["prompts"] == json::array({32}) && point["rows"] == 0)
+      point["plain"]["device_us"]["p50"] = kUs;
+  std::ofstream(profile_) << profile.dump();
+
+  ServedProgram served(model_, Flags());
+  ASSERT_TRUE(served.ready()) << served.program().stderr_text();
+  EXPECT_THAT(served.program().stderr_text(), HasSubstr("simulated prompts: as " + profile_ +
+                                                        " has them of 8 to 32 tokens a step"));
+  EXPECT_THAT(served.program().stderr_text(),
+              HasSubstr("its points of prompts beside rows that decode, 1, differ"));
+  std::string tokens = "5";
+  for (int i = 1; i < 32; ++i) tokens += ",5";
+  Program sched({"sched", "--address", served.address(), "--prompt-tokens", tokens,
+                 "--max-new-tokens", "1", "--json", "-"});
+  ASSERT_EQ(sched.Wait(), 0) << sched.stderr_text();
+  const json device = json::parse(sched.stdout_text())["figures"]["ledger_us"]["device"];
+  EXPECT_EQ(device["count"], 1);
+  EXPECT_GE(device["p50"].get<double>(), kUs);
 }
 
 TEST_F(Simulated, IsRecordedAndRepeated) {

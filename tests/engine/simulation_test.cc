@@ -79,7 +79,7 @@ class SimulatedEngine : public ::testing::Test {
       return result;
     }
     StepResult Prompt(uint32_t row, const std::vector<uint32_t>& tokens,
-                      const SamplingParams& sampling = {}) {
+                      const SamplingParams& sampling = {}, bool beside_others = false) {
       const auto blocks = engine.AllocateBlocks(session.id, 4);
       EXPECT_TRUE(blocks.ok()) << blocks.status();
       const RowAdd add = {.row = row, .sampling = sampling, .context_length = 0, .blocks = *blocks};
@@ -87,6 +87,7 @@ class SimulatedEngine : public ::testing::Test {
       StepRequest step;
       step.add = {&add, 1};
       step.chunks = {&chunk, 1};
+      step.continue_all = beside_others;
       return Step(step);
     }
     StepResult Continue() {
@@ -119,8 +120,14 @@ TEST(LoadOf, CountsWhatLayersSeeInTheMean) {
   model.num_layers = 4;
   EXPECT_EQ(LoadOf(plan, model).tokens, 5u);
   EXPECT_EQ(LoadOf(plan, model).kv_tokens, 100u + 10);
+  EXPECT_EQ(LoadOf(plan, model).chunk_rows, 1u) << "one that runs several tokens";
+  EXPECT_EQ(LoadOf(plan, model).chunk_tokens, 4u);
+  EXPECT_EQ(LoadOf(plan, model).chunk_kv_tokens, 10u);
+  EXPECT_EQ(LoadOf(plan, model).chunk_pairs, 7u + 8 + 9 + 10);
   model.sliding_window = 5;
   EXPECT_EQ(LoadOf(plan, model).kv_tokens, 5u + 8);  // four tokens, five each
+  EXPECT_EQ(LoadOf(plan, model).chunk_kv_tokens, 8u);
+  EXPECT_EQ(LoadOf(plan, model).chunk_pairs, 4u * 4 + 1 + 2 + 3 + 4);  // of the six before it four
   model.slides = {true, false, false, false};
   EXPECT_EQ(LoadOf(plan, model).kv_tokens, 86u);  // (5 + 3 * 100 + 8 + 3 * 10) / 4
 }
@@ -161,6 +168,23 @@ TEST_F(SimulatedEngine, WaitsForWhatTheProfileSays) {
   EXPECT_THAT(Waits(), ElementsAre(cost.TimeNs({.tokens = 4, .kv_tokens = 4}),
                                    cost.TimeNs({.tokens = 1, .kv_tokens = 1}),
                                    cost.TimeNs({.tokens = 2, .kv_tokens = 5 + 2})));
+}
+
+TEST_F(SimulatedEngine, WaitsForWhatPromptsWereMeasuredToTake) {
+  Simulation simulation = *simulation_;
+  const auto cost = StepCost::Create({{1, 10, 5e6}, {1, 20, 6e6}, {4, 10, 7e6}, {4, 20, 9e6}},
+                                     {{4, 2.5, 50e6}, {8, 4.5, 90e6}});
+  ASSERT_TRUE(cost.ok()) << cost.status();
+  simulation.cost = *cost;
+  const auto engine = Create(Options(), {.simulation = &simulation});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  Client client(**engine);
+  client.Prompt(1, {5, 6, 7, 8});
+  client.Prompt(2, {1, 2, 3, 4, 5, 6, 7, 8}, {}, /*beside_others=*/true);
+  client.Continue();
+  // The row that decodes beside the second prompt takes no longer than the shortest step.
+  EXPECT_THAT(Waits(), ElementsAre(50'000'000u, 90'000'000u,
+                                   cost->TimeNs({.tokens = 2, .kv_tokens = 6 + 9})));
 }
 
 TEST_F(SimulatedEngine, MakesUpTokensFromARowAlone) {

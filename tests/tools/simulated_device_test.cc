@@ -53,7 +53,104 @@ TEST(SimulatedDevice, IsReadFromAProfile) {
   EXPECT_EQ(diagnostics.simulation, device->simulation.get());
 }
 
-TEST(SimulatedDevice, TakesNoTimesOfPromptsAndOfDifferentContexts) {
+// Prompts alone, or beside rows at `context`.
+json PromptPoint(const json& prompts, double us, int rows = 0, double context = 0) {
+  double tokens = rows * context;
+  for (const json& prompt : prompts) tokens += prompt.get<double>();
+  json point = Point(rows, tokens / (rows + static_cast<double>(prompts.size())), us);
+  point["mean_context"] = point["mean_attended"];
+  point["prompts"] = prompts;
+  return point;
+}
+
+// A step's load of prompts alone, each from its first token on.
+engine::StepLoad PromptsAlone(const std::vector<uint64_t>& prompts) {
+  engine::StepLoad load{.chunk_rows = prompts.size()};
+  for (const uint64_t tokens : prompts) {
+    load.chunk_tokens += tokens;
+    load.chunk_pairs += tokens * (tokens + 1) / 2;
+  }
+  load.tokens = load.kv_tokens = load.chunk_kv_tokens = load.chunk_tokens;
+  return load;
+}
+
+TEST(SimulatedDevice, TakesTimesOfPromptsFromPointsOfPromptsAlone) {
+  json profile = Profile();
+  for (const json& point : {PromptPoint({64}, 8000), PromptPoint({1024}, 90000),
+                            PromptPoint({256, 256, 256, 256}, 80000),
+                            PromptPoint({64}, 8160, /*rows=*/8, /*context=*/100)})
+    profile["points"].push_back(point);
+  const auto device = ParseSimulatedDevice("p.json", profile.dump());
+  ASSERT_TRUE(device.ok()) << device.status();
+  const engine::StepCost& cost = device->simulation->cost;
+  EXPECT_EQ(cost.TimeNs(PromptsAlone({64})), 8000'000u);
+  EXPECT_EQ(cost.TimeNs(PromptsAlone({1024})), 90000'000u);
+  EXPECT_EQ(cost.TimeNs(PromptsAlone({256, 256, 256, 256})), 80000'000u);
+  EXPECT_EQ(cost.TimeNs({.tokens = 8, .kv_tokens = 1200}), 5400'000u) << "as without prompts";
+  // 8,200 us, where 8,160 were measured.
+  EXPECT_EQ(device->prompts_note,
+            "simulated prompts: as p.json has them of 64 to 1,024 tokens a step; its points of "
+            "prompts beside rows that decode, 1, differ from that by 0.5 % to 0.5 %");
+}
+
+TEST(SimulatedDevice, SaysWhatPromptsTake) {
+  const auto note = [](const std::vector<json>& more) {
+    json profile = Profile();
+    for (const json& point : more) profile["points"].push_back(point);
+    const auto device = ParseSimulatedDevice("p.json", profile.dump());
+    EXPECT_TRUE(device.ok()) << device.status();
+    return device.ok() ? device->prompts_note : "";
+  };
+  EXPECT_EQ(note({}),
+            "simulated prompts: p.json has no points of prompts alone, so that a prompt's token "
+            "takes what one more row takes: long chunks are too fast (docs/sim.md)");
+  EXPECT_EQ(note({PromptPoint({64}, 8000)}),
+            "simulated prompts: as p.json has them of 64 to 64 tokens a step; later chunks take "
+            "what first ones do, as no two points of as many tokens tell what attending takes "
+            "(docs/sim.md)");
+  EXPECT_THAT(note({PromptPoint({64}, 20000, 8, 100)}), HasSubstr("decode, 1, differ"));
+  json windowed = PromptPoint({64}, 20000, 8, 100);
+  windowed["mean_attended"] = 20;
+  EXPECT_EQ(note({windowed}), note({})) << "what its rows see is not known";
+}
+
+TEST(SimulatedDevice, RefusesPromptsThatCannotBe) {
+  const auto refusal = [](const std::vector<json>& more) {
+    json profile = Profile();
+    for (const json& point : more) profile["points"].push_back(point);
+    const auto device = ParseSimulatedDevice("p.json", profile.dump());
+    EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(device.status().message());
+  };
+  const auto of = [](const json& prompts) {
+    json point = PromptPoint({64}, 8000);
+    point["prompts"] = prompts;
+    return point;
+  };
+  constexpr char kAllowed[] = "allowed an array of whole numbers from 1 on, up to 65536 together";
+  for (const json& prompts :
+       {json(5), json("64"), json::array({0}), json::array({64, -1}), json::array({1.5}),
+        json::array({65537}), json::array({65536, 1}), json::array({uint64_t{1} << 63})}) {
+    const std::string message = refusal({of(prompts)});
+    EXPECT_THAT(message, HasSubstr("p.json: points[4].prompts: got ")) << prompts;
+    EXPECT_THAT(message, HasSubstr(kAllowed)) << prompts;
+  }
+  EXPECT_THAT(refusal({PromptPoint({64}, 8000), PromptPoint({64}, 9000)}),
+              HasSubstr("p.json: points: got two of 64 tokens of prompts that attend over 32.5 in "
+                        "the mean, allowed: one"));
+  EXPECT_THAT(refusal({PromptPoint({64}, 1e30)}),
+              HasSubstr("points[4].plain.device_us.p50: got 1e+30"));
+  json point = PromptPoint({64}, 8000);
+  point.erase("rows");
+  EXPECT_THAT(refusal({point}), HasSubstr("points[4].rows"));
+  point = PromptPoint({64}, 8000);
+  point["plain"] = nullptr;
+  EXPECT_THAT(refusal({point}), HasSubstr("points[4].plain: got null"));
+  EXPECT_THAT(refusal({PromptPoint({64}, 8000, 8, 0.5)}),
+              HasSubstr("allowed one that leaves 8 rows a token beside prompts of 64"));
+}
+
+TEST(SimulatedDevice, RowsThatDecodeTakeNoTimesOfPromptsAndOfDifferentContexts) {
   json profile = Profile();
   profile["points"].push_back(Point(8, 150, 90000));
   profile["points"].back()["shortest_context"] = 50;

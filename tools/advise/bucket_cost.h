@@ -2,10 +2,11 @@
 // BucketCost: what a step costs in a bucket: the device's time, from a profile, or the tokens that
 // the bucket has room for, padding among them.
 //
-// Time follows the rule of simulated devices (docs/sim.md): a step in a bucket of B takes as long
-// as B rows that attend over what the step's rows attend over together. A padding row costs what a
-// row without a context would. A mixed step takes what was measured of one with prompts in a bucket
-// of that size, where the profile has measured two sizes or more.
+// Time follows the rule that simulated devices have for decode steps (docs/sim.md): a step in a
+// bucket of B takes as long as B rows that attend over what the step's rows attend over together. A
+// padding row costs what a row without a context would. A mixed step takes what was measured of one
+// with prompts in a bucket of that size, where the profile has measured two sizes or more: a trace
+// does not tell the lengths of its chunks, which the rule for prompts asks for.
 #ifndef REPRISE_TOOLS_ADVISE_BUCKET_COST_H_
 #define REPRISE_TOOLS_ADVISE_BUCKET_COST_H_
 

@@ -18,8 +18,8 @@ absl::StatusOr<nlohmann::json> ParseProfile(const std::string& file, std::string
 // Errors: as above; those of reading the file.
 absl::StatusOr<nlohmann::json> ReadProfile(const std::string& file);
 
-// Whether a point is a decode step of rows of one context, which the rule of simulated devices is
-// of (docs/sim.md). Looks at nothing else of it.
+// Whether a point is a decode step of rows of one context: what the rule that simulated devices
+// have for decode steps is of (docs/sim.md). Looks at nothing else of it.
 bool IsUniformDecode(const nlohmann::json& point);
 
 // Each takes what ParseProfile gives, or what a run is about to write.
