@@ -37,6 +37,7 @@ constexpr char kProgramExamples[] =
     "  reprise health --wait 60s\n"
     "  reprise top\n"
     "  reprise sessions list\n"
+    "  reprise tree show\n"
     "  reprise replay recordings/*.record\n"
     "  reprise profile --preset llama-3.1-8b --rows 1,8,64 --contexts 128,8k\n"
     "  reprise compare before.json after.json\n"
@@ -277,12 +278,13 @@ int RunCommandLine(int argc, const char* const* argv, const std::string& commit)
   root.set_version_flag("--version", Version(commit),
                         "Print the version and the kinds of devices that this build can use here");
   const std::vector<Command> commands = {
-      AddServeCommand(&root),  AddSchedCommand(&root),      AddRunCommand(&root),
-      AddHealthCommand(&root), AddTopCommand(&root),        AddSessionsCommand(&root),
-      AddReloadCommand(&root), AddReplayCommand(&root),     AddProfileCommand(&root),
-      AddReportCommand(&root), AddCompareCommand(&root),    AddGraphCommand(&root),
-      AddAdviseCommand(&root), AddBenchCommand(&root),      AddTuneCommand(&root),
-      AddCheckCommand(&root),  AddCompletionCommand(&root), AddManCommand(&root)};
+      AddServeCommand(&root),   AddSchedCommand(&root),  AddRunCommand(&root),
+      AddHealthCommand(&root),  AddTopCommand(&root),    AddSessionsCommand(&root),
+      AddReloadCommand(&root),  AddTreeCommand(&root),   AddReplayCommand(&root),
+      AddProfileCommand(&root), AddReportCommand(&root), AddCompareCommand(&root),
+      AddGraphCommand(&root),   AddAdviseCommand(&root), AddBenchCommand(&root),
+      AddTuneCommand(&root),    AddCheckCommand(&root),  AddCompletionCommand(&root),
+      AddManCommand(&root)};
   return ParseAndRun(&root, commands,
                      {.console = &console, .argv = {argv, argv + argc}, .commit = commit});
 }

@@ -76,6 +76,7 @@ Command AddHealthCommand(CLI::App* root);
 Command AddTopCommand(CLI::App* root);
 Command AddSessionsCommand(CLI::App* root);
 Command AddReloadCommand(CLI::App* root);
+Command AddTreeCommand(CLI::App* root);
 Command AddReplayCommand(CLI::App* root);
 Command AddProfileCommand(CLI::App* root);
 Command AddReportCommand(CLI::App* root);

@@ -21,6 +21,10 @@ absl::StatusOr<std::ifstream> OpenInputFile(std::string_view what, const std::st
 absl::StatusOr<std::string> ReadInputFile(std::string_view what, const std::string& path,
                                           size_t max_bytes);
 
+// The same, and stdin for "-".
+absl::StatusOr<std::string> ReadInputFileOrStdin(std::string_view what, const std::string& path,
+                                                 size_t max_bytes);
+
 }  // namespace reprise::tools
 
 #endif  // REPRISE_TOOLS_INPUT_FILE_H_

@@ -47,6 +47,9 @@ SMALLER = {
     "--standard-cells": None,
 }
 
+LIVE_TREE = """{"schema": "reprise-attention-tree/1", "rows": {"leaf": "default"},
+                "batch": {"leaf": "all", "leaf_overhead": 0}}"""
+
 
 class Failure(Exception):
     pass
@@ -137,7 +140,8 @@ class Commands:
     def served(self):
         if self.server is None:
             words = [self.program, "serve", "--model", "examples/byte-llama", "--device", "host",
-                     "--allow-administration", "--swap-space", "4MiB"]  # fmt: skip
+                     "--allow-administration", "--allow-attention-trees", "--swap-space",
+                     "4MiB"]  # fmt: skip
             self.server, self.address = self.start(words)
         return self.address
 
@@ -217,7 +221,7 @@ class Commands:
     def smaller(self, words):
         """The same command with less work."""
         command = words[1]
-        i = 3 if command in ("bench", "graph", "tune", "sessions") else 2
+        i = 3 if command in ("bench", "graph", "tune", "sessions", "tree") else 2
         out = [self.program, *words[1:i]]
         while i < len(words):
             word = words[i]
@@ -333,6 +337,8 @@ class Commands:
         elif words[1] == "reload":  # of a server that has no such files
             done = self.run([*smaller, "--address", self.served()], expected=1)
             check("without files of identities or TLS" in done.stderr, done.stderr)
+        elif words[1] == "tree":
+            self.tree(words, smaller)
         elif words[1] == "top":
             self.run([*smaller, "--once", "--address", self.served() + ".metrics"])
         else:
@@ -351,6 +357,15 @@ class Commands:
         elif len(words) > 3:  # of a session that is not there
             done = self.run([*smaller, "--address", self.served()], expected=1)
             check("none that is open" in done.stderr, done.stderr)
+
+    def tree(self, words, smaller):
+        """One that has the rows of the tree that is in force, where it is set."""
+        if "set" in words[:3]:
+            if len(words) == 3:
+                return
+            smaller[3] = self.scratch / "live_tree.json"
+            smaller[3].write_text(LIVE_TREE)
+        self.run([*smaller, "--address", self.served()])
 
     def without_hip(self, words):
         """The failure that docs/devices.md shows, on machines without ROCm."""

@@ -51,10 +51,11 @@ void ExpectUsageError(const Refusal& refusal) {
 }
 
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
-  for (const std::string command :
-       {"", "serve", "sched", "run", "health", "sessions", "reload", "profile", "report", "compare",
-        "graph", "advise", "check", "bench", "bench attention", "tune", "tune attention",
-        "completion", "man"}) {
+  for (const std::string command : {"",        "serve",          "sched",      "run",
+                                    "health",  "sessions",       "reload",     "tree",
+                                    "profile", "report",         "compare",    "graph",
+                                    "advise",  "check",          "bench",      "bench attention",
+                                    "tune",    "tune attention", "completion", "man"}) {
     std::vector<std::string> arguments = absl::StrSplit(command, ' ', absl::SkipEmpty());
     arguments.emplace_back("--help");
     Program program(arguments);
@@ -162,8 +163,8 @@ TEST(CommandLine, WrongUsageIsOneLineAndExitCode2) {
       {{}, {"reprise: "}},
       {{"bogus"},
        {"unknown command \"bogus\"",
-        "serve, sched, run, health, top, sessions, reload, replay, profile, report, compare, "
-        "graph, advise, bench, tune, check, completion, man, help"}},
+        "serve, sched, run, health, top, sessions, reload, tree, replay, profile, report, "
+        "compare, graph, advise, bench, tune, check, completion, man, help"}},
       {{"serve", "--bogus", "3"}, {"reprise serve: unknown argument \"--bogus\" (see"}},
       {{"srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},
       {{"help", "srve"}, {"unknown command \"srve\"; did you mean \"serve\"?"}},

@@ -160,6 +160,28 @@ TEST_F(IdentityEndToEnd, FilesAreReadAgainOnSighupAndForAnAdministrator) {
   EXPECT_THAT(serve.stderr_text(), HasSubstr("SIGTERM: finishing accepted steps"));
 }
 
+TEST_F(IdentityEndToEnd, AdministratorsSetTheAttentionTreeAndOthersSeeIt) {
+  const std::string socket = absl::StrCat("unix:", Path("s"));
+  Write("both.json", absl::StrCat(R"({"identities": [
+      {"name": "chat", "roles": ["step"], "token_sha256": [")",
+                                  kDigest, R"("]},
+      {"name": "root", "roles": ["administer"], "unix_users": [)",
+                                  ::getuid(), "]}]}"));
+  Write("tree.json", R"({"schema": "reprise-attention-tree/1", "rows": {"leaf": "default"},
+      "batch": {"leaf": "all", "leaf_overhead": 0}})");
+  Program serve({"serve", "--model", model_, "--device", "host", "--listen", socket, "--identities",
+                 Path("both.json")});
+  ASSERT_NE(AddressOf(serve), "") << serve.stderr_text();
+  const std::vector<std::string> set = {"tree", "set", Path("tree.json"), "--address", socket};
+  std::vector<std::string> as_chat = set;
+  as_chat.insert(as_chat.end(), {"--token-file", Path("token")});
+  Expect(as_chat, 1, "SetAttentionTree: got the identity chat with the roles step");
+  Expect(set, 0, "");
+  Program show({"tree", "show", "--address", socket, "--token-file", Path("token")});
+  EXPECT_EQ(show.Wait(), 0) << show.stderr_text();
+  EXPECT_THAT(show.stdout_text(), HasSubstr("version 2, batch invariant\n"));
+}
+
 TEST_F(IdentityEndToEnd, AServerDoesNotStartOnAnAddressThatAnyoneReaches) {
   Expect(Serve({"--listen", "0.0.0.0:0"}), 1, "is open to other hosts: got neither TLS nor");
   Expect(Serve({"--listen", "0.0.0.0:0", "--identities", Path("identities.json")}), 1,

@@ -127,8 +127,8 @@ TEST_P(Terminal, TuneFits) {
 // All of it but shell words that are longer than the terminal is wide.
 TEST_P(Terminal, HelpFits) {
   for (const std::string command :
-       {"", "serve", "sched", "run", "health", "sessions", "profile", "bench", "bench attention",
-        "tune", "tune attention", "completion", "man"}) {
+       {"", "serve", "sched", "run", "health", "sessions", "tree", "profile", "bench",
+        "bench attention", "tune", "tune attention", "completion", "man"}) {
     const std::vector<std::string> arguments =
         absl::StrSplit(command.empty() ? "help" : "help " + command, ' ');
     const Screen screen = Show(arguments);

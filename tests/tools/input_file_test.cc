@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iostream>
+#include <sstream>
 #include <string>
 
 #include "tests/testing/status_matchers.h"
@@ -33,6 +35,23 @@ TEST(ReadInputFile, EndsWhereADeviceDoesNot) {
               StatusIs(absl::StatusCode::kInvalidArgument, "/dev/zero: got more than 1048576"));
   ASSERT_OK_AND_ASSIGN(const std::string nothing, ReadInputFile("", "/dev/null", 1));
   EXPECT_EQ(nothing, "");
+}
+
+TEST(ReadInputFile, OrStdinIsThatForADash) {
+  const auto read = [](const std::string& text, size_t max_bytes) {
+    std::istringstream stream(text);
+    std::streambuf* const before = std::cin.rdbuf(stream.rdbuf());
+    const auto bytes = ReadInputFileOrStdin("trace: ", "-", max_bytes);
+    std::cin.rdbuf(before);
+    std::cin.clear();
+    return bytes;
+  };
+  ASSERT_OK_AND_ASSIGN(const std::string bytes, read("a\nb", 3));
+  EXPECT_EQ(bytes, "a\nb");
+  EXPECT_THAT(read("abcd", 3), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        "trace: stdin: got more than 3 bytes, allowed: at most 3"));
+  EXPECT_THAT(ReadInputFileOrStdin("trace: ", "/no/such", 1),
+              StatusIs(absl::StatusCode::kNotFound, "trace: cannot read \"/no/such\""));
 }
 
 TEST(ReadInputFile, NamesWhatIsNoFile) {

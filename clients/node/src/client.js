@@ -85,6 +85,25 @@ export class Client {
     return this.#unary('setBuckets', {decode, mixed});
   }
 
+  // Puts another attention tree in force, for all sessions, from the next step on. text: JSON
+  // (docs/attention_tree.md); `(await describe()).attentionTree` has the one in force. Resolves to
+  // its version. For administrators; a server without identities has to be started with
+  // --allow-attention-trees.
+  async setAttentionTree(text) {
+    return (await this.#unary('setAttentionTree', {text})).version;
+  }
+
+  // Has the server read its files of identities and TLS again, all of them or none. For
+  // administrators (docs/identity.md).
+  reloadFiles() {
+    return this.#unary('reloadFiles', {});
+  }
+
+  // Clocks and power of the device, where its platform reports them. For administrators.
+  readTelemetry() {
+    return this.#unary('readTelemetry', {});
+  }
+
   #unary(method, request, timeoutMs) {
     const options = timeoutMs === undefined ? {} : {deadline: Date.now() + timeoutMs};
     return new Promise((resolve, reject) => {

@@ -72,6 +72,7 @@ export class Server {
 }
 
 // A certificate for localhost and a file of identities in `folder`; the server's flags for them.
+// This process is an administrator on the unix socket, where it sends no token.
 export function makeIdentities(folder, token) {
   const [key, certificate] = ['server.key', 'server.pem'].map((name) => join(folder, name));
   const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256'];
@@ -81,8 +82,9 @@ export function makeIdentities(folder, token) {
   execFileSync('openssl', request, {stdio: 'ignore'});
   const digest = createHash('sha256').update(token).digest('hex');
   const chat = {name: 'chat', roles: ['step'], token_sha256: [digest]};
+  const operator = {name: 'operator', roles: ['administer'], unix_users: [process.getuid()]};
   const identities = join(folder, 'identities.json');
-  writeFileSync(identities, JSON.stringify({identities: [chat]}), {mode: 0o600});
+  writeFileSync(identities, JSON.stringify({identities: [chat, operator]}), {mode: 0o600});
   return ['--identities', identities, '--tls-certificate', certificate, '--tls-key', key];
 }
 

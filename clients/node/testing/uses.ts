@@ -25,6 +25,10 @@ export async function generate(client: Client): Promise<number[]> {
   const tickets: Buffer[] = await session.exportBlocks(blocks);
   const counts: number[] = await session.importBlocks(await session.adoptBlocks('name'), tickets);
   tokens.push(...counts, ...(await session.swapIn(await session.swapOut(blocks))));
+  const version: number = await client.setAttentionTree('{}');
+  const {smClockMhz} = await client.readTelemetry();
+  // @ts-expect-error: a device may not report it
+  tokens.push(version, (await client.reloadFiles()).identitiesAdded, smClockMhz);
   // @ts-expect-error: tickets are bytes
   await session.freeExported(['ticket']);
   // @ts-expect-error: sessions are opened by a client

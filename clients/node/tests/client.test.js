@@ -62,7 +62,8 @@ describe('the client', () => {
   const freeBlocks = async () => (await client.describe()).pool.freeBlocks;
 
   before(async () => {
-    server = await new Server(llamaTiny, [...small, '--allow-administration']).start();
+    const allowed = ['--allow-administration', '--allow-attention-trees'];
+    server = await new Server(llamaTiny, [...small, ...allowed]).start();
     client = new Client(server.socket);
   });
   after(async () => {
@@ -221,6 +222,33 @@ describe('the client', () => {
     await client.setBuckets({decode: of(before.buckets, 'decode')});
   });
 
+  test('the attention tree is replaced', async () => {
+    const before = (await client.describe()).attentionTree;
+    const tree = JSON.parse(before.text);
+    const text = JSON.stringify({...tree, batch: {leaf: 'all', leaf_overhead: 0}});
+    assert.equal(await client.setAttentionTree(text), before.version + 1);
+    const session = await client.openSession();
+    const {report} = await session.step(await addPrompt(session));
+    assert.equal(report.attentionTree, before.version + 1);
+    await session.close();
+    assert.deepEqual((await client.describe()).attentionTree.batchLeaves, ['all']);
+    const wrong = JSON.stringify({...tree, batch: {leaf: 'all', leaf_overhead: 7}});
+    await assert.rejects(client.setAttentionTree(wrong), (error) => {
+      assert.match(error.message, /batch: leaf "all": leaf_overhead is 7; allowed: /);
+      return error instanceof InvalidArgumentError;
+    });
+    assert.equal(await client.setAttentionTree(before.text), before.version + 2);
+  });
+
+  test('what a device does not report is left out of its telemetry', async () => {
+    const {smClockMhz, memoryClockMhz, powerW} = await client.readTelemetry();
+    assert.deepEqual([smClockMhz, memoryClockMhz, powerW], [undefined, undefined, undefined]);
+  });
+
+  test('a server without files of identities or TLS has none to read again', async () => {
+    await assert.rejects(client.reloadFiles(), FailedPreconditionError);
+  });
+
   test('steps beyond what may be unanswered wait in this process', async () => {
     const session = await client.openSession();
     const first = await addPrompt(session);
@@ -268,7 +296,15 @@ describe('identity', () => {
     assert.deepEqual(tokensOf([answer]), greedy.slice(0, 1));
     await session.close();
     await assert.rejects(client.evictSession(1), PermissionDeniedError);
+    await assert.rejects(client.setAttentionTree('{}'), PermissionDeniedError);
+    await assert.rejects(client.reloadFiles(), PermissionDeniedError);
     client.close();
+    const operator = new Client(server.socket);
+    const {text, version} = (await operator.describe()).attentionTree;
+    assert.equal(await operator.setAttentionTree(text), version + 1);
+    const {identitiesChanged, identitiesRemoved, tls: read} = await operator.reloadFiles();
+    assert.deepEqual([identitiesChanged, identitiesRemoved, read], [0, 0, true]);
+    operator.close();
     for (const other of [undefined, 'wrong']) {
       const stranger = new Client(server.tcp, {token: other, tls});
       await assert.rejects(stranger.openSession(), UnauthenticatedError);

@@ -11,7 +11,8 @@ const file = new URL('../types/messages.d.ts', import.meta.url);
 const head = `// SPDX-License-Identifier: Apache-2.0
 // Written by tools/write_types.js: the messages of proto/reprise/v1/step_service.proto as the
 // client takes and gives them. Fields are in camelCase, enums by name, 64-bit numbers are numbers.
-// A field of a request may be left out; a message that an answer does not have is null.
+// A field of a request may be left out; a message that an answer does not have is null, and a field
+// that is optional in the contract is left out.
 `;
 
 // The message and all that it has fields of, each once.
@@ -42,7 +43,8 @@ function declare(type, isRequest) {
     return `\nexport type ${type.name} =${names.join('')};\n`;
   }
   const fields = type.fieldsArray.map((field) => {
-    return `  ${field.name}${isRequest ? '?' : ''}: ${typeOf(field, isRequest)};\n`;
+    const mark = isRequest || field.options?.proto3_optional ? '?' : '';
+    return `  ${field.name}${mark}: ${typeOf(field, isRequest)};\n`;
   });
   return `\nexport interface ${type.name} {\n${fields.join('')}}\n`;
 }
@@ -56,6 +58,8 @@ for (const name of [
   'DescribeResponse',
   'SessionStatus',
   'ReadBlocksResponse',
+  'ReadTelemetryResponse',
+  'ReloadFilesResponse',
   'SetBucketsResponse',
   'SwapOutStateResponse',
 ]) {

@@ -8,6 +8,8 @@ import {
   KvPart,
   KvRange,
   ReadBlocksResponse,
+  ReadTelemetryResponse,
+  ReloadFilesResponse,
   RowStatus,
   SessionStatus,
   SetBucketsResponse,
@@ -49,6 +51,9 @@ export class Client {
   listSessions(): AsyncGenerator<SessionStatus, void, void>;
   evictSession(id: number, reason?: string): Promise<void>;
   setBuckets(buckets: {decode?: number[]; mixed?: number[]}): Promise<SetBucketsResponse>;
+  setAttentionTree(text: string): Promise<number>;
+  reloadFiles(): Promise<ReloadFilesResponse>;
+  readTelemetry(): Promise<ReadTelemetryResponse>;
 }
 
 export class Session {

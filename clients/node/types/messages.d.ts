@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Written by tools/write_types.js: the messages of proto/reprise/v1/step_service.proto as the
 // client takes and gives them. Fields are in camelCase, enums by name, 64-bit numbers are numbers.
-// A field of a request may be left out; a message that an answer does not have is null.
+// A field of a request may be left out; a message that an answer does not have is null, and a field
+// that is optional in the contract is left out.
 
 export interface StepRequest {
   session?: Uint8Array;
@@ -352,6 +353,20 @@ export interface KvPart {
   numTokens: number;
   contents: Buffer;
   crc32: number;
+}
+
+export interface ReadTelemetryResponse {
+  smClockMhz?: number;
+  memoryClockMhz?: number;
+  powerW?: number;
+}
+
+export interface ReloadFilesResponse {
+  identitiesAdded: number;
+  identitiesChanged: number;
+  identitiesRemoved: number;
+  sessionsEnded: number;
+  tls: boolean;
 }
 
 export interface SetBucketsResponse {

@@ -33,7 +33,8 @@ TOKEN = "a-token-for-tests-0123456789"
 
 def setUpModule():
     global SERVER, REFERENCE
-    SERVER = Server(FLAGS.program, FLAGS.model, "--allow-administration")
+    allowed = ("--allow-administration", "--allow-attention-trees")
+    SERVER = Server(FLAGS.program, FLAGS.model, *allowed)
     with open(os.path.join(FLAGS.model, "reference.json"), encoding="utf-8") as file:
         REFERENCE = json.load(file)["prompts"]
 
@@ -225,6 +226,33 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             await self.client.set_buckets()
         await self.client.set_buckets([b.capacity for b in before.buckets if b.kind == "decode"])
 
+    async def test_replaces_the_attention_tree(self):
+        before = (await self.client.describe()).attention_tree
+        tree = json.loads(before.text)
+        tree["batch"] = {"leaf": "all", "leaf_overhead": 0}
+        version = await self.client.set_attention_tree(json.dumps(tree))
+        self.assertEqual(version, before.version + 1)
+        async with await self.client.open_session("python") as session:
+            answer = await session.step(await add_prompt(session, 1, REFERENCE[1]))
+            self.assertEqual(answer.report.attention_tree, version)
+        self.assertEqual((await self.client.describe()).attention_tree.batch_leaves, ["all"])
+        tree["batch"]["leaf_overhead"] = 7
+        with self.assertRaisesRegex(
+            client_package.InvalidArgument, 'batch: leaf "all": leaf_overhead is 7; allowed: '
+        ):
+            await self.client.set_attention_tree(json.dumps(tree))
+        self.assertEqual(await self.client.set_attention_tree(before.text), version + 1)
+
+    async def test_telemetry_leaves_out_what_the_device_does_not_report(self):
+        telemetry = await self.client.read_telemetry()
+        self.assertFalse(telemetry.HasField("power_w"))
+
+    async def test_server_without_files_has_none_to_read_again(self):
+        with self.assertRaisesRegex(
+            client_package.FailedPrecondition, "without files of identities or TLS"
+        ):
+            await self.client.reload_files()
+
     async def test_send_waits_while_too_many_steps_are_unanswered(self):
         async with await self.client.open_session("python") as session:
             step = await add_prompt(session, 1, REFERENCE[1])
@@ -333,6 +361,16 @@ class IdentityTest(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual(tokens_of([answer]), REFERENCE[1]["greedy_tokens"][:1])
                 with self.assertRaises(client_package.PermissionDenied):
                     await client.evict_session(1)
+                with self.assertRaises(client_package.PermissionDenied):
+                    await client.set_attention_tree("{}")
+                with self.assertRaises(client_package.PermissionDenied):
+                    await client.reload_files()
+            async with Client(server.socket) as operator:
+                tree = (await operator.describe()).attention_tree
+                self.assertEqual(await operator.set_attention_tree(tree.text), tree.version + 1)
+                change = await operator.reload_files()
+                self.assertEqual((change.identities_changed, change.identities_removed), (0, 0))
+                self.assertTrue(change.tls)
             for token in (None, "wrong"):
                 async with Client(server.tcp, token=token, tls=tls) as client:
                     with self.assertRaises(client_package.Unauthenticated):

@@ -55,7 +55,10 @@ class Server:
 
 
 def make_identities(folder: str, token: str) -> List[str]:
-    """A certificate for localhost and a file of identities; the server's flags for them."""
+    """A certificate for localhost and a file of identities; the server's flags for them.
+
+    This process is an administrator on the unix socket, where it sends no token.
+    """
     key, certificate = os.path.join(folder, "server.key"), os.path.join(folder, "server.pem")
     old = os.umask(0o077)
     try:
@@ -69,7 +72,9 @@ def make_identities(folder: str, token: str) -> List[str]:
         identities = os.path.join(folder, "identities.json")
         with open(identities, "w", encoding="utf-8") as file:
             chat = {"name": "chat", "roles": ["step"], "token_sha256": [digest]}
-            json.dump({"identities": [chat]}, file)
+            users = [os.getuid()]
+            operator = {"name": "operator", "roles": ["administer"], "unix_users": users}
+            json.dump({"identities": [chat, operator]}, file)
     finally:
         os.umask(old)
     return ["--identities", identities, "--tls-certificate", certificate, "--tls-key", key]

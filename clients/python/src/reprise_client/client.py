@@ -107,6 +107,29 @@ class Client:
         request = pb.SetBucketsRequest(decode=decode, mixed=mixed)
         return await self._unary("SetBuckets", request, pb.SetBucketsResponse)
 
+    async def set_attention_tree(self, text: str) -> int:
+        """Puts another attention tree in force, for all sessions, from the next step on.
+
+        text: JSON (docs/attention_tree.md); `(await describe()).attention_tree` has the one in
+        force. Returns its version. For administrators; a server without identities has to be
+        started with --allow-attention-trees.
+        """
+        request = pb.SetAttentionTreeRequest(text=text)
+        answer = await self._unary("SetAttentionTree", request, pb.SetAttentionTreeResponse)
+        return int(answer.version)
+
+    async def reload_files(self) -> pb.ReloadFilesResponse:
+        """Has the server read its files of identities and TLS again, all of them or none.
+
+        For administrators (docs/identity.md).
+        """
+        return await self._unary("ReloadFiles", pb.ReloadFilesRequest(), pb.ReloadFilesResponse)
+
+    async def read_telemetry(self) -> pb.ReadTelemetryResponse:
+        """Clocks and power of the device, where its platform reports them. For administrators."""
+        request = pb.ReadTelemetryRequest()
+        return await self._unary("ReadTelemetry", request, pb.ReadTelemetryResponse)
+
     async def _unary(
         self, name: str, request: Any, response: Any, timeout_s: Optional[float] = None
     ) -> Any:
