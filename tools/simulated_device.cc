@@ -175,10 +175,11 @@ absl::Status AddPrompts(const Json& point, const std::string& path, const engine
   const JsonFields fields(point, path + ".");
   REPRISE_ASSIGN_OR_RETURN(const int64_t rows, fields.Integer("rows", 0, engine::kMaxCostRows));
   if (rows != 0) {
-    // Where a window hides a part of contexts, the mean does not say what decoding rows see.
+    // Where a window hides a part of contexts, the mean does not say what decoding rows see; nor
+    // may it where the profile leaves out what they attend over.
     const Json* attended = fields.Find("mean_attended");
     const Json* context = fields.Find("mean_context");
-    if (attended != nullptr && context != nullptr && *attended != *context) return absl::OkStatus();
+    if (attended == nullptr || context == nullptr || *attended != *context) return absl::OkStatus();
     REPRISE_ASSIGN_OR_RETURN(measured->mixed.emplace_back(),
                              ReadMixedStep(point, path, rows, prompts));
     return absl::OkStatus();

@@ -56,7 +56,7 @@ constexpr int kWidenedFromRows = 9;
 constexpr int kWidenedFeatures = 4;
 constexpr int kWidenedBlockRows = 3;
 #else
-constexpr int kWidenedFromRows = 3;
+constexpr int kWidenedFromRows = 5;
 constexpr int kWidenedFeatures = 2;
 constexpr int kWidenedBlockRows = 2;
 #endif

@@ -55,7 +55,7 @@ HWY_INLINE void AddGroup(const T* const* x, const E4m3* const* w, ptrdiff_t k, i
 // As ComputeBlock.
 template <typename T, int kRows, int kFeatures>
 HWY_NOINLINE void ComputeFp8Block(const LinearArgs& a, int64_t row, int64_t row_end, int feature,
-                                  const uint32_t* x_rows, const WeightsAhead& ahead) {
+                                  const uint32_t* x_rows, const WeightsAhead* ahead) {
   const int k = a.in_features;
   const int64_t groups = PackedLayout{a.out_features, k}.ScaleGroups();
   const T* x[kRows];
@@ -85,7 +85,9 @@ HWY_NOINLINE void ComputeFp8Block(const LinearArgs& a, int64_t row, int64_t row_
     }
     const int first = static_cast<int>(g) * kScaleInputs;
     const int last = std::min(first + kScaleInputs, k);
-    for (int byte = first; byte < last; byte += kLineBytes) Ask<kFeatures>(w, byte, ahead);
+    if (ahead != nullptr) {
+      for (int byte = first; byte < last; byte += kLineBytes) Ask<kFeatures>(w, byte, *ahead);
+    }
     AddGroup<kRows, kFeatures>(x, w, first, last - first, sums);
 #pragma GCC unroll 8
     for (int f = 0; f < kFeatures; ++f) {
@@ -114,15 +116,18 @@ HWY_NOINLINE void ComputeFp8TileOfRows(const LinearArgs& a, int tile, int64_t nu
     return ComputeWidenedTile<T, false>(a, begin, end, num_rows, x_rows);
   const int64_t row_bytes = a.in_features;
   if (num_rows == 1) {
-    for (int f = begin; f < end; f += kOneRowFeatures)
-      ComputeFp8Block<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows,
-                                             AheadOf(f, kOneRowFeatures, end, row_bytes));
+    for (int f = begin; f < end; f += kOneRowFeatures) {
+      const WeightsAhead ahead = AheadOf(f, kOneRowFeatures, end, row_bytes);
+      ComputeFp8Block<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows, &ahead);
+    }
     return;
   }
-  for (int f = begin; f < end; f += kScaledBlockFeatures)
+  for (int f = begin; f < end; f += kScaledBlockFeatures) {
+    const WeightsAhead ahead = AheadOf(f, kScaledBlockFeatures, end, row_bytes);
     for (int64_t row = 0; row < num_rows; row += kScaledBlockRows)
-      ComputeFp8Block<T, kScaledBlockRows, kScaledBlockFeatures>(
-          a, row, num_rows, f, x_rows, AheadOf(f, kScaledBlockFeatures, end, row_bytes));
+      ComputeFp8Block<T, kScaledBlockRows, kScaledBlockFeatures>(a, row, num_rows, f, x_rows,
+                                                                 row == 0 ? &ahead : nullptr);
+  }
 }
 
 template <typename T>

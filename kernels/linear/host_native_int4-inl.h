@@ -69,7 +69,7 @@ HWY_INLINE void AddInt4Group(const T* const* x, const uint8_t* const* w, const f
 // As ComputeBlock.
 template <typename T, int kRows, int kFeatures>
 HWY_NOINLINE void ComputeInt4Block(const LinearArgs& a, int64_t row, int64_t row_end, int feature,
-                                   const uint32_t* x_rows, const WeightsAhead& ahead) {
+                                   const uint32_t* x_rows, const WeightsAhead* ahead) {
   const int k = a.in_features, scale_inputs = a.scale_inputs;
   const PackedLayout layout{a.out_features, k, scale_inputs};
   const T* x[kRows];
@@ -92,10 +92,11 @@ HWY_NOINLINE void ComputeInt4Block(const LinearArgs& a, int64_t row, int64_t row
   }
   int i = 0, group = 0;
   for (; i + scale_inputs <= k; i += scale_inputs, ++group) {
-    // Of the lines that begin in this group.
-    const int line = (i / 2 + kLineBytes - 1) / kLineBytes * kLineBytes;
-    for (int byte = line; byte < (i + scale_inputs) / 2; byte += kLineBytes)
-      Ask<kFeatures>(w, byte, ahead);
+    if (ahead != nullptr) {  // of the lines that begin in this group
+      const int line = (i / 2 + kLineBytes - 1) / kLineBytes * kLineBytes;
+      for (int byte = line; byte < (i + scale_inputs) / 2; byte += kLineBytes)
+        Ask<kFeatures>(w, byte, *ahead);
+    }
     AddInt4Group<true, kRows, kFeatures>(x, w, scales, group, i, i + scale_inputs, all);
   }
   if (i < k) AddInt4Group<false, kRows, kFeatures>(x, w, scales, group, i, k, all);
@@ -119,15 +120,18 @@ HWY_NOINLINE void ComputeInt4TileOfRows(const LinearArgs& a, int tile, int64_t n
     return ComputeWidenedTile<T, true>(a, begin, end, num_rows, x_rows);
   const int64_t row_bytes = PackedLayout{a.out_features, a.in_features}.Int4RowElements() / 2;
   if (num_rows == 1) {
-    for (int f = begin; f < end; f += kOneRowFeatures)
-      ComputeInt4Block<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows,
-                                              AheadOf(f, kOneRowFeatures, end, row_bytes));
+    for (int f = begin; f < end; f += kOneRowFeatures) {
+      const WeightsAhead ahead = AheadOf(f, kOneRowFeatures, end, row_bytes);
+      ComputeInt4Block<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows, &ahead);
+    }
     return;
   }
-  for (int f = begin; f < end; f += kScaledBlockFeatures)
+  for (int f = begin; f < end; f += kScaledBlockFeatures) {
+    const WeightsAhead ahead = AheadOf(f, kScaledBlockFeatures, end, row_bytes);
     for (int64_t row = 0; row < num_rows; row += kScaledBlockRows)
-      ComputeInt4Block<T, kScaledBlockRows, kScaledBlockFeatures>(
-          a, row, num_rows, f, x_rows, AheadOf(f, kScaledBlockFeatures, end, row_bytes));
+      ComputeInt4Block<T, kScaledBlockRows, kScaledBlockFeatures>(a, row, num_rows, f, x_rows,
+                                                                  row == 0 ? &ahead : nullptr);
+  }
 }
 
 template <typename T>

@@ -5,9 +5,9 @@
 // up in the order of host_native_fp8-inl.h and host_native_int4-inl.h, and lie in memory from one
 // piece of K to the next, so a row's bits are those of few rows.
 
-// Inputs of a piece, whole groups of them, and rows that it is multiplied with: what is kept of
-// both fits the first cache, and the rows' inputs fit the second.
-constexpr int kWidenedInputs = 2048;
+// Inputs of a piece, whole groups of them, and rows that it is multiplied with: their weights and
+// sums take 10 to 40 KiB, by vector and type, and the rows' inputs fit the second cache.
+constexpr int kWidenedInputs = 1024;
 constexpr int kWidenedRows = 96;
 static_assert(kWidenedRows % kWidenedBlockRows == 0 && kWidenedInputs % kScaleInputs == 0);
 

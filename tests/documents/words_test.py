@@ -35,6 +35,7 @@ PATTERNS = [
     (re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE), why) for phrase, why in REFUSED.items()
 ]
 
+
 def faults(name: str, text: str) -> list[str]:
     """Each as "<name>:<line>: "<words>": <why>", in the text's order."""
     hits = sorted(

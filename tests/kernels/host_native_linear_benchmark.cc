@@ -5,6 +5,8 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +17,8 @@
 #include "kernels/linear/host_native_targets.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_geometry.h"
+#include "kernels/memory_probe/host_native_targets.h"
+#include "kernels/memory_probe/memory_probe_args.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/memory/buffer.h"
@@ -30,24 +34,6 @@ using runtime::DType;
 
 // More than the last-level cache of the machines this is for.
 constexpr size_t kWeightBytesInAll = size_t{512} << 20;
-
-struct ReadArgs {
-  const uint64_t* data = nullptr;
-  size_t words = 0;  // of one block
-  uint64_t* sums = nullptr;
-};
-
-// The floor: reads the block's share of the memory and does next to nothing with it.
-void ReadOnly(const runtime::HostBlockContext& context, const void* args) {
-  const ReadArgs& a = *static_cast<const ReadArgs*>(args);
-  const uint64_t* p = a.data + context.block_x * a.words;
-  constexpr size_t kLanes = 16;
-  uint64_t lanes[kLanes] = {};
-  for (size_t i = 0; i + kLanes <= a.words; i += kLanes)
-    for (size_t l = 0; l < kLanes; ++l) lanes[l] ^= p[i + l];
-  for (size_t l = 1; l < kLanes; ++l) lanes[0] ^= lanes[l];
-  a.sums[context.block_x] = lanes[0];
-}
 
 // One kernel on one host device.
 class Bench {
@@ -83,18 +69,18 @@ class Bench {
   runtime::Kernel kernel_;
 };
 
+// The floor: reads as many bytes and does next to nothing with them.
 void BenchRead(benchmark::State& state, size_t bytes) {
-  Bench bench(&ReadOnly);
+  Bench bench(on_host::NativeMemoryProbeTargets().front().read);
   const DeviceBuffer data = bench.Buffer(kWeightBytesInAll);
-  constexpr unsigned kBlocks = 128;
-  const DeviceBuffer sums = bench.Buffer(kBlocks * sizeof(uint64_t));
+  const auto pieces = static_cast<unsigned>(bytes / kMemoryProbePiece);
+  const DeviceBuffer matches = bench.Buffer(pieces * sizeof(uint32_t));
   const size_t copies = kWeightBytesInAll / bytes;
   size_t n = 0;
   for (auto _ : state) {
-    const size_t at = n++ % copies * bytes;
-    bench.Run(kBlocks, ReadArgs{.data = data.as<const uint64_t>() + at / sizeof(uint64_t),
-                                .words = bytes / kBlocks / sizeof(uint64_t),
-                                .sums = sums.as<uint64_t>()});
+    bench.Run(pieces, MemoryReadArgs{.data = data.as<const std::byte>() + n++ % copies * bytes,
+                                     .matches = matches.as<uint32_t>(),
+                                     .bytes = static_cast<int64_t>(bytes)});
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes));
 }

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,15 @@
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
+
+// Those of every device, and what only the host does in parts.
+inline std::vector<kernels::LinearCase> HostLinearCases() {
+  std::vector<kernels::LinearCase> cases(std::begin(kernels::kLinearCases),
+                                         std::end(kernels::kLinearCases));
+  cases.insert(cases.end(), std::begin(kernels::kLinearHostCases),
+               std::end(kernels::kLinearHostCases));
+  return cases;
+}
 
 // What fills packed matrices up: would be seen in a sum.
 inline constexpr double kLinearFiller = 96.0;

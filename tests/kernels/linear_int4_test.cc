@@ -320,7 +320,7 @@ TEST_P(LinearInt4InstructionSetTest, MatchesTheOracleAndARowsBitsAreItsOwn) {
     const runtime::KernelDef def[] = {{.name = "linear", .host = entry}};
     ASSERT_OK_AND_ASSIGN(const auto module, device().Load({.kernels = def, .cuda_fatbins = {}}));
     ASSERT_OK_AND_ASSIGN(const runtime::Kernel kernel, module->Find("linear"));
-    for (const LinearCase& c : kernels::kLinearCases) {
+    for (const LinearCase& c : HostLinearCases()) {
       SCOPED_TRACE(absl::StrCat(target.name, ", ", c.name));
       const Input in(c, dtype());
       const auto run = [&](const LinearCase& of, const Input& input) {

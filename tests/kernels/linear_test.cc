@@ -308,7 +308,7 @@ TEST_P(LinearInstructionSetTest, MatchesTheOracleAndTouchesNothingElse) {
     const runtime::KernelDef def[] = {{.name = "linear", .host = EntryOf(target, dtype())}};
     ASSERT_OK_AND_ASSIGN(const auto module, device().Load({.kernels = def, .cuda_fatbins = {}}));
     ASSERT_OK_AND_ASSIGN(const runtime::Kernel kernel, module->Find("linear"));
-    for (const LinearCase& c : kernels::kLinearCases) {
+    for (const LinearCase& c : HostLinearCases()) {
       SCOPED_TRACE(std::string(target.name) + ", " + c.name);
       const LinearInput in(c, dtype());
       GuardedMemory memory(device(), stream());

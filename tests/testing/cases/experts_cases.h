@@ -26,7 +26,7 @@ inline constexpr ExpertsCase kExpertsCases[] = {
     {"odd", 7, 3, 77, 45, 9, 16},
     {"many_experts", 128, 8, 64, 32, 11, 12},
     {"more_than_a_tile", 3, 2, 80, 144, 70, 70},
-    {"more_than_few_rows", 2, 1, 64, 16, 40, 48},
+    {"more_than_few_rows", 2, 1, 1032, 16, 40, 48},
     {"long_k", 4, 2, 1032, 32, 5, 8},
     {"no_tokens", 4, 2, 64, 32, 0, 16},
 };

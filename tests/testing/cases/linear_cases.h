@@ -63,6 +63,11 @@ inline constexpr LinearCase kLinearCases[] = {
     {"no_rows_of_eight_more_outputs", 1096, 202, 0, 8},
 };
 
+// What the host's own kernels do in parts: more rows, and inputs, than are widened at once.
+inline constexpr LinearCase kLinearHostCases[] = {
+    {"hundred_rows_of_two_parts", 1156, 38, 100, 100, true},
+};
+
 // Shapes of decode steps: what benchmarks measure; tests check a sample of
 // their outputs.
 inline constexpr LinearCase kLinearTimedCases[] = {
