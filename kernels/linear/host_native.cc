@@ -50,7 +50,8 @@ constexpr int kScaledBlockRows = 4;
 #else
 constexpr int kScaledBlockRows = 2;
 #endif
-// And where they are widened for many rows.
+// And where they are widened once for many rows, from how many on. At 8 rows that gains nothing
+// where vectors are longest, and half of the time of E4M3 elsewhere (linear_ahead_host.json).
 #if HWY_TARGET == HWY_AVX3
 constexpr int kWidenedFromRows = 9;
 constexpr int kWidenedFeatures = 4;
@@ -63,8 +64,7 @@ constexpr int kWidenedBlockRows = 2;
 // Of x, what is multiplied with all weights of a tile before the next. For 64 rows of 4,096 inputs
 // 512 KiB were faster than 256 on a core with 1 MiB of second cache; all of 512 rows were slower.
 constexpr int64_t kRowBytesAtOnce = 512 << 10;
-// How far ahead weights are asked for. One row of 4 KiB rows on a Xeon: 20.9 GB/s without, 24.3,
-// 24.8, 25.2 and 24.4 with 512, 1,536, 2,048 and 4,096 bytes; 28 by reading alone.
+// How far ahead weights are asked for: 512 to 4,096 bytes do alike (docs/benchmarks/README.md).
 constexpr int64_t kAheadBytes = 1536;
 constexpr int kLineBytes = 64;
 // Blocks of several rows ask where that leaves them their registers.

@@ -7,15 +7,12 @@ usage: lengths_test.py --source REPOSITORY
 Lines of code are counted: no blank ones, and none of comments alone.
 """
 
-import argparse
-import pathlib
 import re
-import sys
 import unittest
 
 import markdown
+import source_option
 
-OPTIONS = None
 PAGE = "docs/embedding.md"
 MOST_LINES = 40
 # By the name in a block's first line: a kernel of one's own, and GraphManager with work on the CPU.
@@ -46,7 +43,7 @@ def faults(blocks: list[markdown.Block]) -> list[str]:
 
 class Lengths(unittest.TestCase):
     def setUp(self):
-        self.blocks = markdown.blocks(OPTIONS.source, OPTIONS.source / PAGE)
+        self.blocks = markdown.blocks(source_option.SOURCE, source_option.SOURCE / PAGE)
 
     def test_of_the_programs_are_kept(self):
         self.assertEqual(faults(self.blocks), [])
@@ -70,13 +67,5 @@ class Lengths(unittest.TestCase):
         self.assertEqual(num_lines(text), 2)
 
 
-def main():
-    global OPTIONS
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=pathlib.Path, required=True)
-    OPTIONS, rest = parser.parse_known_args()
-    unittest.main(argv=[sys.argv[0], *rest])
-
-
 if __name__ == "__main__":
-    main()
+    source_option.main(__doc__)

@@ -6,15 +6,12 @@ that GitHub gives them. Links to other sites are not followed.
 usage: links_test.py --source REPOSITORY
 """
 
-import argparse
 import pathlib
 import re
-import sys
 import unittest
 
 import markdown
-
-OPTIONS = None
+import source_option
 
 
 class Documents:
@@ -53,7 +50,7 @@ class Documents:
 
 class Links(unittest.TestCase):
     def test_lead_somewhere(self):
-        documents = Documents(OPTIONS.source)
+        documents = Documents(source_option.SOURCE)
         files = markdown.all_documents(documents.source)
         names = [str(file.relative_to(documents.source)) for file in files]
         self.assertIn("docs/benchmarks/README.md", names)
@@ -61,7 +58,7 @@ class Links(unittest.TestCase):
         self.assertEqual(found, [], "\n" + "\n".join(found))
 
     def test_that_lead_nowhere_are_named_with_their_place(self):
-        documents = Documents(OPTIONS.source)
+        documents = Documents(source_option.SOURCE)
         document = documents.source / "docs/kv.md"
         self.assertIsNone(documents.fault(document, "#swap-space"))
         self.assertIsNone(documents.fault(document, "../README.md#limitations"))
@@ -120,13 +117,5 @@ class Anchors(unittest.TestCase):
         self.assertEqual(markdown.anchors(text), {"a", "e"})
 
 
-def main():
-    global OPTIONS
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=pathlib.Path, required=True)
-    OPTIONS, rest = parser.parse_known_args()
-    unittest.main(argv=[sys.argv[0], *rest])
-
-
 if __name__ == "__main__":
-    main()
+    source_option.main(__doc__)

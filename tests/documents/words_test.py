@@ -5,15 +5,11 @@
 usage: words_test.py --source REPOSITORY
 """
 
-import argparse
-import pathlib
 import re
-import sys
 import unittest
 
 import markdown
-
-OPTIONS = None
+import source_option
 
 # What is refused, and why. Spaces match the end of a line, too; case does not count. Phrases that
 # have an ordinary use are not here: a server accepts, CMake has targets, a row has a next step.
@@ -48,8 +44,8 @@ def faults(name: str, text: str) -> list[str]:
 
 class Words(unittest.TestCase):
     def test_of_the_documents_are_those_of_readers(self):
-        files = markdown.all_documents(OPTIONS.source)
-        names = [str(file.relative_to(OPTIONS.source)) for file in files]
+        files = markdown.all_documents(source_option.SOURCE)
+        names = [str(file.relative_to(source_option.SOURCE)) for file in files]
         for name in ("README.md", "docs/benchmarks/README.md", "clients/node/README.md"):
             self.assertIn(name, names)
         found = []
@@ -96,13 +92,5 @@ class Words(unittest.TestCase):
             self.assertEqual(faults("a.md", text), [], text)
 
 
-def main():
-    global OPTIONS
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=pathlib.Path, required=True)
-    OPTIONS, rest = parser.parse_known_args()
-    unittest.main(argv=[sys.argv[0], *rest])
-
-
 if __name__ == "__main__":
-    main()
+    source_option.main(__doc__)
