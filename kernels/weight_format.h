@@ -15,14 +15,26 @@ namespace reprise::kernels {
 // kNone: there is no weight. kE4m3: 8-bit floats, with an f32 scale for each output and
 // kScaleInputs input features. kInt4: 0 to 15, with a scale and a zero point, a ScaleWord, for each
 // output and 32, 64 or 128 input features. kE4m3Rounded: elements and scales of kE4m3, which
-// multiply activations rounded to E4M3 (round_rows). The others hold one number per element,
-// without scales.
-enum class WeightFormat : uint8_t { kNone = 0, kF32, kBf16, kF16, kE4m3, kInt4, kE4m3Rounded };
+// multiply activations rounded to E4M3 (round_rows). kMxfp4: 4-bit floats, E2M1, with a power of two
+// for each output and kMxfp4ScaleInputs input features, as f32; of experts alone. The others hold
+// one number per element, without scales.
+enum class WeightFormat : uint8_t {
+  kNone = 0,
+  kF32,
+  kBf16,
+  kF16,
+  kE4m3,
+  kInt4,
+  kE4m3Rounded,
+  kMxfp4
+};
 
 // Of a scale of E4M3, neighbours; the last ones of an output may be fewer. Of kInt4 the most.
 inline constexpr int kScaleInputs = 128;
 // Of kInt4 the fewest.
 inline constexpr int kLeastScaleInputs = 32;
+// Source: OCP Microscaling Formats (MX), version 1.0.
+inline constexpr int kMxfp4ScaleInputs = 32;
 
 // A weight of kInt4 is (element - zero point) * scale. Both are one word: that of the scale as f32,
 // whose lowest bits are the zero point's. So f16 and bf16 scales stay what they are.
@@ -47,6 +59,7 @@ constexpr int BitsOf(WeightFormat format) {
     case WeightFormat::kE4m3Rounded:
       return 8;
     case WeightFormat::kInt4:
+    case WeightFormat::kMxfp4:
       return 4;
   }
   return 0;
@@ -54,7 +67,7 @@ constexpr int BitsOf(WeightFormat format) {
 // Whether elements have scales.
 constexpr bool IsScaled(WeightFormat format) {
   return format == WeightFormat::kE4m3 || format == WeightFormat::kInt4 ||
-         format == WeightFormat::kE4m3Rounded;
+         format == WeightFormat::kE4m3Rounded || format == WeightFormat::kMxfp4;
 }
 
 constexpr WeightFormat WeightFormatOf(runtime::DType dtype) {
@@ -73,7 +86,7 @@ constexpr WeightFormat WeightFormatOf(runtime::DType dtype) {
   return WeightFormat::kNone;
 }
 
-// "none", "f32", "bf16", "f16", "fp8_e4m3", "int4", "fp8_e4m3_rounded".
+// "none", "f32", "bf16", "f16", "fp8_e4m3", "int4", "fp8_e4m3_rounded", "mxfp4".
 constexpr std::string_view NameOf(WeightFormat format) {
   switch (format) {
     case WeightFormat::kNone:
@@ -90,6 +103,8 @@ constexpr std::string_view NameOf(WeightFormat format) {
       return "int4";
     case WeightFormat::kE4m3Rounded:
       return "fp8_e4m3_rounded";
+    case WeightFormat::kMxfp4:
+      return "mxfp4";
   }
   return "unknown";
 }

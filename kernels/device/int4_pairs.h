@@ -44,7 +44,7 @@ template <typename T>
 inline constexpr uint32_t kInt4UpperFactor = std::is_same_v<T, F16> ? 0x68006800u : 0x7c807c80u;
 #endif
 
-// The zero point of a ScaleWord, for Int4Pairs and Int4Pair.
+// The zero point of a ScaleWord, for Int4Pair.
 template <typename T>
 REPRISE_FN uint32_t Int4Zero(uint32_t scale_word) {
   const uint32_t zeros = ZeroPointOfWord(scale_word) * 0x10001u;
@@ -69,14 +69,6 @@ REPRISE_FN uint32_t Int4Pair(uint32_t word, uint32_t zero) {
   };
   return Pack2<T>(at(0), at(16));
 #endif
-}
-// Elements i and i + 4 of a word, for i of 0 to 3; the zero point of odd ones is the second.
-template <typename T>
-REPRISE_FN void Int4Pairs(uint32_t word, const uint32_t (&zero)[2], uint32_t (&pairs)[4]) {
-  pairs[0] = Int4Pair<T>(word, zero[0]);
-  pairs[1] = Int4Pair<T, true>(word, zero[1]);
-  pairs[2] = Int4Pair<T>(word >> 8, zero[0]);
-  pairs[3] = Int4Pair<T, true>(word >> 8, zero[1]);
 }
 
 }  // namespace reprise::kernels::REPRISE_DEVICE_NS

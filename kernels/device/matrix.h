@@ -34,13 +34,15 @@
 // too; and of BTransposed column 4 q + i is column 2 q + i / 2 + 8 (i % 2) of D. Times
 // kHalvesWorth, of PackedA kPackedE4m3Worth, values are what they stand for (fp8_halves.h).
 //
-// Tiles of 16 rows of 64 4-bit elements (Int4), as packed_layout.h has them, in four steps:
+// Tiles of 16 rows of 64 4-bit elements (W: Int4 or Mxfp4), as packed_layout.h has them, in four
+// steps:
 //
-//   uint32_t zero[kInt4Rows];                  Int4Zero<T> of row Int4Row(i)
-//   Int4Tile four;
+//   uint32_t zero[kFourBitRows];               FourBitZero<T, W> of row FourBitRow(i)
+//   FourBitTile four;
 //   four.Load(tile);                           for all of its steps
-//   four.A<T>(k, zero)                         as A of step k, less zero points, as T; what scales
-//                                              sums of its products: Int4Scale<T> (int4_pairs.h)
+//   four.A<T, W>(k, zero)                      as A of step k, less zero points, as T; what scales
+//                                              sums of its products: FourBitScale<T, W>
+//                                              (mxfp4_pairs.h)
 //
 // tile: shared address, a multiple of the row size. row0: a multiple of 16 (8 for B<8>). A tile's
 // row is a column of B, but for BTransposed.
@@ -48,8 +50,8 @@
 #define REPRISE_KERNELS_DEVICE_MATRIX_H_
 
 #include "kernels/device/fp8_halves.h"
-#include "kernels/device/int4_pairs.h"
 #include "kernels/device/matrix_accumulator.h"
+#include "kernels/device/mxfp4_pairs.h"
 #include "kernels/device/thread.h"
 
 // Fragments stand on the instructions.

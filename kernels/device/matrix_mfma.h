@@ -150,24 +150,24 @@ class Fp8TileReader {
 };
 
 // The lane's row of A.
-inline constexpr int kInt4Rows = 1;
-REPRISE_FN int Int4Row(int) { return Lane() & 15; }
+inline constexpr int kFourBitRows = 1;
+REPRISE_FN int FourBitRow(int) { return Lane() & 15; }
 
 // Columns 4g .. of the lane are of two neighbouring lanes of the layout.
-class Int4Tile {
+class FourBitTile {
  public:
   REPRISE_FN void Load(uint32_t tile) {
     const uint32_t q = static_cast<uint32_t>(Lane()) & 15u, g = static_cast<uint32_t>(Lane()) >> 4;
     first_ = tile + ((q & 7u) * 4 + (g & 1u) * 2) * 16;
     shift_ = (q >> 3) * 4 + (g >> 1) * 8;
   }
-  template <typename T>
-  REPRISE_FN MatrixA A(int step, const uint32_t (&zero)[kInt4Rows]) const {
+  template <typename T, typename W>
+  REPRISE_FN MatrixA A(int step, const uint32_t (&zero)[kFourBitRows]) const {
     MatrixA a;
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 2; ++i) {
       const uint32_t word = LoadShared<uint32_t>(first_ + i * 16 + static_cast<uint32_t>(step) * 4);
-      a.r[i] = Int4Pair<T>(word >> shift_, zero[0]);
+      a.r[i] = FourBitPair<T, W>(word >> shift_, zero[0]);
     }
     return a;
   }

@@ -155,19 +155,19 @@ class Fp8TileReader {
 };
 
 // The lane's rows of A, and of D.
-inline constexpr int kInt4Rows = 2;
-REPRISE_FN int Int4Row(int i) { return (Lane() >> 2) + 8 * i; }
+inline constexpr int kFourBitRows = 2;
+REPRISE_FN int FourBitRow(int i) { return (Lane() >> 2) + 8 * i; }
 
 // A lane's own 16 bytes.
-class Int4Tile {
+class FourBitTile {
  public:
   REPRISE_FN void Load(uint32_t tile) {
     words_ = LoadShared<Vec<uint32_t, 4>>(tile + static_cast<uint32_t>(Lane()) * 16);
   }
-  template <typename T>
-  REPRISE_FN MatrixA A(int step, const uint32_t (&zero)[kInt4Rows]) const {
+  template <typename T, typename W>
+  REPRISE_FN MatrixA A(int step, const uint32_t (&zero)[kFourBitRows]) const {
     MatrixA a;
-    Int4Pairs<T>(words_.v[step], zero, a.r);
+    FourBitPairs<T, W>(words_.v[step], zero, a.r);
     return a;
   }
 

@@ -192,26 +192,26 @@ class Fp8TileReader {
 };
 
 // The lane's row of A.
-inline constexpr int kInt4Rows = 1;
-REPRISE_FN int Int4Row(int) { return Lane() & 15; }
+inline constexpr int kFourBitRows = 1;
+REPRISE_FN int FourBitRow(int) { return Lane() & 15; }
 
 // The sixteen columns of the lane are of four neighbouring lanes of the layout.
-class Int4Tile {
+class FourBitTile {
  public:
   REPRISE_FN void Load(uint32_t tile) {
     const uint32_t q = static_cast<uint32_t>(Lane()) & 15u;
     first_ = tile + (q & 7u) * 4 * 16;
     shift_ = (q >> 3) * 4;
   }
-  template <typename T>
-  REPRISE_FN MatrixA A(int step, const uint32_t (&zero)[kInt4Rows]) const {
+  template <typename T, typename W>
+  REPRISE_FN MatrixA A(int step, const uint32_t (&zero)[kFourBitRows]) const {
     MatrixA a;
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t word =
           LoadShared<uint32_t>(first_ + i * 16 + static_cast<uint32_t>(step) * 4) >> shift_;
-      a.r[i] = Int4Pair<T>(word, zero[0]);
-      a.r[4 + i] = Int4Pair<T>(word >> 8, zero[0]);
+      a.r[i] = FourBitPair<T, W>(word, zero[0]);
+      a.r[4 + i] = FourBitPair<T, W>(word >> 8, zero[0]);
     }
     return a;
   }

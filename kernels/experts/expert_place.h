@@ -4,7 +4,7 @@
 #ifndef REPRISE_KERNELS_EXPERTS_EXPERT_PLACE_H_
 #define REPRISE_KERNELS_EXPERTS_EXPERT_PLACE_H_
 
-#include "kernels/device/int4.h"
+#include "kernels/device/mxfp4.h"
 #include "kernels/device/types.h"
 #include "kernels/experts/experts_args.h"
 

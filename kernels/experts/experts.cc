@@ -26,8 +26,10 @@ struct Families {
 constexpr Families kOfActivations = {kExpertsPortable, kExpertsNative, kExpertsPacked};
 constexpr Families kOfFp8 = {kExpertsPortableFp8, kExpertsNativeFp8, kExpertsPackedFp8};
 constexpr Families kOfInt4 = {kExpertsPortableInt4, kExpertsNativeInt4, kExpertsPackedInt4};
+constexpr Families kOfMxfp4 = {kExpertsPortableMxfp4, kExpertsNativeMxfp4, kExpertsPackedMxfp4};
 const Families& FamiliesOf(WeightFormat format) {
   if (format == WeightFormat::kInt4) return kOfInt4;
+  if (format == WeightFormat::kMxfp4) return kOfMxfp4;
   return format == WeightFormat::kE4m3 ? kOfFp8 : kOfActivations;
 }
 
@@ -54,9 +56,10 @@ absl::Status CheckWeights(const KernelSet& kernels, const ExpertWeights& weights
   const LinearWeights& first = weights.first;
   const auto named = [](std::string_view name) { return std::string(name); };
   if (first.format != WeightFormatOf(kernels.dtype) && !IsScaled(first.format))
-    return absl::UnimplementedError(absl::StrCat(
-        "experts: weights are ", named(NameOf(first.format)), "; allowed: fp8_e4m3, int4 and ",
-        named(NameOf(WeightFormatOf(kernels.dtype))), ", as activations are"));
+    return absl::UnimplementedError(
+        absl::StrCat("experts: weights are ", named(NameOf(first.format)),
+                     "; allowed: fp8_e4m3, int4, mxfp4 and ",
+                     named(NameOf(WeightFormatOf(kernels.dtype))), ", as activations are"));
   REPRISE_RETURN_IF_ERROR(CheckScales("experts", first));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("experts", "in_features", first.in_features, 1));
   REPRISE_RETURN_IF_ERROR(CheckAtLeast("experts", "out_features", first.out_features, 1));

@@ -11,7 +11,8 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// Items have at most kTileRows places. W: of weights, T, E4m3 or Int4.
+// Items have at most kTileRows places. W: of weights, T,
+// E4m3, Int4 or Mxfp4.
 template <typename T, typename W, int kTileRows>
 REPRISE_FN void ExpertsPackedBody(const ExpertsLinearArgs& a, unsigned char* shared) {
   constexpr int kFeatures = PackedTileFeatures(kTileRows);

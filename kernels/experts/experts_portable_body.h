@@ -9,7 +9,7 @@
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 // Grid x: tiles of features; grid y: each block walks its share of the items. W: of weights, T,
-// E4m3 or Int4.
+// E4m3, Int4 or Mxfp4.
 template <typename T, typename W = T>
 REPRISE_FN void ExpertsPortableBody(Block& b, const ExpertsLinearArgs& a) {
   const uint32_t items = a.counts->num_items;

@@ -38,6 +38,9 @@ REPRISE_EXPERTS_NATIVE(fp8_f16, F16, E4m3, rows_f16_e4m3)
 REPRISE_EXPERTS_NATIVE(int4_f32, float, Int4, rows_f32_int4)
 REPRISE_EXPERTS_NATIVE(int4_bf16, Bf16, Int4, rows_bf16_int4)
 REPRISE_EXPERTS_NATIVE(int4_f16, F16, Int4, rows_f16_int4)
+REPRISE_EXPERTS_NATIVE(mxfp4_f32, float, Mxfp4, rows_f32_mxfp4)
+REPRISE_EXPERTS_NATIVE(mxfp4_bf16, Bf16, Mxfp4, rows_bf16_mxfp4)
+REPRISE_EXPERTS_NATIVE(mxfp4_f16, F16, Mxfp4, rows_f16_mxfp4)
 #undef REPRISE_EXPERTS_NATIVE
 
 }  // namespace reprise::kernels::on_host

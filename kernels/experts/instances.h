@@ -91,7 +91,34 @@
     ExpertBlocks(16, 4), F16, Int4, None, 16, HasExpertTile)                                       \
   X(reprise_experts_packed_int4_f16_64, kExpertsPackedInt4, Thread,                                \
     (ExpertsPackedBody<F16, Int4, 64>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16,  \
-    Int4, None, 64, HasExpertTile)
+    Int4, None, 64, HasExpertTile)                                                                 \
+  X(reprise_experts_portable_mxfp4_f32, kExpertsPortableMxfp4, Block,                              \
+    (ExpertsPortableBody<float, Mxfp4>), ExpertsLinearArgs, Threads(256), 0, F32, Mxfp4, None, 0,  \
+    OnEveryDevice)                                                                                 \
+  X(reprise_experts_portable_mxfp4_bf16, kExpertsPortableMxfp4, Block,                             \
+    (ExpertsPortableBody<Bf16, Mxfp4>), ExpertsLinearArgs, Threads(256), 0, Bf16, Mxfp4, None, 0,  \
+    OnEveryDevice)                                                                                 \
+  X(reprise_experts_portable_mxfp4_f16, kExpertsPortableMxfp4, Block,                              \
+    (ExpertsPortableBody<F16, Mxfp4>), ExpertsLinearArgs, Threads(256), 0, F16, Mxfp4, None, 0,    \
+    OnEveryDevice)                                                                                 \
+  X(reprise_experts_native_mxfp4_f32, kExpertsNativeMxfp4, Host, -, ExpertsLinearArgs, Threads(1), \
+    0, F32, Mxfp4, None, 0, OnHost)                                                                \
+  X(reprise_experts_native_mxfp4_bf16, kExpertsNativeMxfp4, Host, -, ExpertsLinearArgs,            \
+    Threads(1), 0, Bf16, Mxfp4, None, 0, OnHost)                                                   \
+  X(reprise_experts_native_mxfp4_f16, kExpertsNativeMxfp4, Host, -, ExpertsLinearArgs, Threads(1), \
+    0, F16, Mxfp4, None, 0, OnHost)                                                                \
+  X(reprise_experts_packed_mxfp4_bf16_16, kExpertsPackedMxfp4, Thread,                             \
+    (ExpertsPackedBody<Bf16, Mxfp4, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads),        \
+    ExpertBlocks(16, 4), Bf16, Mxfp4, None, 16, HasExpertTile)                                     \
+  X(reprise_experts_packed_mxfp4_bf16_64, kExpertsPackedMxfp4, Thread,                             \
+    (ExpertsPackedBody<Bf16, Mxfp4, 64>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2,     \
+    Bf16, Mxfp4, None, 64, HasExpertTile)                                                          \
+  X(reprise_experts_packed_mxfp4_f16_16, kExpertsPackedMxfp4, Thread,                              \
+    (ExpertsPackedBody<F16, Mxfp4, 16>), ExpertsLinearArgs, Threads(kMatrixLinearThreads),         \
+    ExpertBlocks(16, 4), F16, Mxfp4, None, 16, HasExpertTile)                                      \
+  X(reprise_experts_packed_mxfp4_f16_64, kExpertsPackedMxfp4, Thread,                              \
+    (ExpertsPackedBody<F16, Mxfp4, 64>), ExpertsLinearArgs, Threads(kMatrixLinearThreads), 2, F16, \
+    Mxfp4, None, 64, HasExpertTile)
 
 namespace reprise::kernels {
 
@@ -106,6 +133,9 @@ inline constexpr KernelFamily kExpertsPackedFp8 = {"experts", "experts_packed_fp
 inline constexpr KernelFamily kExpertsPortableInt4 = {"experts", "experts_portable_int4"};
 inline constexpr KernelFamily kExpertsNativeInt4 = {"experts", "experts_native_int4"};
 inline constexpr KernelFamily kExpertsPackedInt4 = {"experts", "experts_packed_int4"};
+inline constexpr KernelFamily kExpertsPortableMxfp4 = {"experts", "experts_portable_mxfp4"};
+inline constexpr KernelFamily kExpertsNativeMxfp4 = {"experts", "experts_native_mxfp4"};
+inline constexpr KernelFamily kExpertsPackedMxfp4 = {"experts", "experts_packed_mxfp4"};
 
 inline constexpr KernelInstance kExpertsInstances[] = {
     REPRISE_EXPERTS_INSTANCES(REPRISE_INSTANCE_FACTS)  //

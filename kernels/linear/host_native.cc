@@ -102,6 +102,7 @@ struct Fp8Products {
 template <typename T>
 struct Int4Products {
   static constexpr int kStep = static_cast<int>(hn::MaxLanes(D()));
+  static constexpr float kWorth = 1.0f;
   static_assert(kInt4Run / 2 % kStep == 0);
   static HWY_INLINE V Zero(uint32_t point) { return hn::Set(D(), static_cast<float>(point)); }
   static HWY_INLINE V LoadX(const T* p) { return Fp8Products<T>::LoadX(p); }
@@ -118,12 +119,37 @@ struct Int4Products {
   static HWY_INLINE V Add(V x, V w, V sum) { return hn::MulAdd(x, w, sum); }
 };
 
+// The same elements as floats, E2M1. What the lower three bits stand for is looked up, twice that
+// in four bits each.
+template <typename T>
+struct Mxfp4Products {
+  static constexpr int kStep = Int4Products<T>::kStep;
+  static constexpr float kWorth = 0.5f;
+  static constexpr uint32_t kTwice = 0xc8643210;
+  static HWY_INLINE uint32_t Zero(uint32_t) { return 0; }
+  static HWY_INLINE V LoadX(const T* p) { return Fp8Products<T>::LoadX(p); }
+  template <int kStepOfRun>
+  static HWY_INLINE V LoadW(const uint8_t* run, uint32_t) {
+    constexpr int kFirst = kStepOfRun * kStep;
+    const hn::RebindToUnsigned<D> du;
+    const hn::RebindToSigned<D> di;
+    const hn::Rebind<uint8_t, D> bytes;
+    const auto both = hn::PromoteTo(du, hn::LoadU(bytes, run + kFirst % (kInt4Run / 2)));
+    const auto element = kFirst < kInt4Run / 2 ? both : hn::ShiftRight<4>(both);
+    const auto place = hn::ShiftLeft<2>(hn::And(element, hn::Set(du, 7)));
+    const auto twice = hn::And(hn::Shr(hn::Set(du, kTwice), place), hn::Set(du, 15));
+    const auto sign = hn::ShiftLeft<28>(hn::And(element, hn::Set(du, 8)));
+    return hn::Or(hn::ConvertTo(D(), hn::BitCast(di, twice)), hn::BitCast(D(), sign));
+  }
+  static HWY_INLINE V Add(V x, V w, V sum) { return hn::MulAdd(x, w, sum); }
+};
+
 #include "kernels/linear/host_native_tile-inl.h"
 // Behind what they share.
 #include "kernels/linear/host_native_widened-inl.h"
 // Behind that.
+#include "kernels/linear/host_native_four_bits-inl.h"
 #include "kernels/linear/host_native_fp8-inl.h"
-#include "kernels/linear/host_native_int4-inl.h"
 
 }  // namespace HWY_NAMESPACE
 }  // namespace reprise::kernels::on_host
@@ -220,27 +246,49 @@ struct Int4Products;
 template <>
 struct Int4Products<Bf16> {
   static constexpr int kStep = 32;
+  static constexpr float kWorth = 1.0f;
   static HWY_INLINE __m512i Zero(uint32_t point) {
     return _mm512_loadu_si512(kIntegers.bits + 15 - (point & 15));
   }
   static HWY_INLINE __m512bh LoadX(const Bf16* p) { return Products<Bf16>::Load<0>(p); }
   template <int kStepOfRun>
-  static HWY_INLINE __m512bh LoadW(const uint8_t* run, __m512i zero) {
+  static HWY_INLINE __m512bh LoadW(const uint8_t* run, __m512i table) {
     const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(run));
     const __m256i halves =
         _mm256_srlv_epi64(_mm256_broadcastsi128_si256(both), _mm256_setr_epi64x(0, 0, 4, 4));
     const __m512i element = _mm512_cvtepu8_epi16(_mm256_and_si256(halves, _mm256_set1_epi8(15)));
-    return __builtin_bit_cast(__m512bh, _mm512_permutexvar_epi16(element, zero));
+    return __builtin_bit_cast(__m512bh, _mm512_permutexvar_epi16(element, table));
   }
   static HWY_INLINE V Add(__m512bh x, __m512bh w, V sum) { return Products<Bf16>::Add(x, w, sum); }
+};
+
+// What E2M1 is as bf16.
+struct Mxfp4Table {
+  alignas(64) uint16_t bits[32] = {};
+  constexpr Mxfp4Table() {
+    constexpr float kMagnitudes[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+    for (int i = 0; i < 16; ++i) {
+      const uint32_t magnitude = std::bit_cast<uint32_t>(kMagnitudes[i % 8]) >> 16;
+      bits[i] = static_cast<uint16_t>(magnitude | (i < 8 ? 0u : 0x8000u));
+    }
+  }
+};
+inline constexpr Mxfp4Table kMxfp4;
+
+template <typename T>
+struct Mxfp4Products;
+
+template <>
+struct Mxfp4Products<Bf16> : Int4Products<Bf16> {
+  static HWY_INLINE __m512i Zero(uint32_t) { return _mm512_load_si512(kMxfp4.bits); }
 };
 
 #include "kernels/linear/host_native_tile-inl.h"
 // Behind what they share.
 #include "kernels/linear/host_native_widened-inl.h"
 // Behind that.
+#include "kernels/linear/host_native_four_bits-inl.h"
 #include "kernels/linear/host_native_fp8-inl.h"
-#include "kernels/linear/host_native_int4-inl.h"
 
 }  // namespace dot
 }  // namespace HWY_NAMESPACE
@@ -253,26 +301,29 @@ namespace reprise::kernels::on_host {
 namespace {
 
 // dot: where instructions that add two products of bf16 are.
-#define REPRISE_LINEAR_TARGET_OF(name, ns, dot)         \
-  NativeLinearTarget{name,                              \
-                     &ns::ComputeTile<float>,           \
-                     &dot::ComputeTile<Bf16>,           \
-                     &ns::ComputeTile<F16>,             \
-                     &ns::ComputeFp8Tile<float>,        \
-                     &dot::ComputeFp8Tile<Bf16>,        \
-                     &ns::ComputeFp8Tile<F16>,          \
-                     &ns::ComputeInt4Tile<float>,       \
-                     &dot::ComputeInt4Tile<Bf16>,       \
-                     &ns::ComputeInt4Tile<F16>,         \
-                     &ns::ComputeTileOfRows<float>,     \
-                     &dot::ComputeTileOfRows<Bf16>,     \
-                     &ns::ComputeTileOfRows<F16>,       \
-                     &ns::ComputeFp8TileOfRows<float>,  \
-                     &dot::ComputeFp8TileOfRows<Bf16>,  \
-                     &ns::ComputeFp8TileOfRows<F16>,    \
-                     &ns::ComputeInt4TileOfRows<float>, \
-                     &dot::ComputeInt4TileOfRows<Bf16>, \
-                     &ns::ComputeInt4TileOfRows<F16>},
+#define REPRISE_LINEAR_TARGET_OF(name, ns, dot)          \
+  NativeLinearTarget{name,                               \
+                     &ns::ComputeTile<float>,            \
+                     &dot::ComputeTile<Bf16>,            \
+                     &ns::ComputeTile<F16>,              \
+                     &ns::ComputeFp8Tile<float>,         \
+                     &dot::ComputeFp8Tile<Bf16>,         \
+                     &ns::ComputeFp8Tile<F16>,           \
+                     &ns::ComputeInt4Tile<float>,        \
+                     &dot::ComputeInt4Tile<Bf16>,        \
+                     &ns::ComputeInt4Tile<F16>,          \
+                     &ns::ComputeTileOfRows<float>,      \
+                     &dot::ComputeTileOfRows<Bf16>,      \
+                     &ns::ComputeTileOfRows<F16>,        \
+                     &ns::ComputeFp8TileOfRows<float>,   \
+                     &dot::ComputeFp8TileOfRows<Bf16>,   \
+                     &ns::ComputeFp8TileOfRows<F16>,     \
+                     &ns::ComputeInt4TileOfRows<float>,  \
+                     &dot::ComputeInt4TileOfRows<Bf16>,  \
+                     &ns::ComputeInt4TileOfRows<F16>,    \
+                     &ns::ComputeMxfp4TileOfRows<float>, \
+                     &dot::ComputeMxfp4TileOfRows<Bf16>, \
+                     &ns::ComputeMxfp4TileOfRows<F16>},
 #define REPRISE_LINEAR_TARGET(name, ns) REPRISE_LINEAR_TARGET_OF(name, ns, ns)
 constexpr NativeLinearTarget kTargets[] = {
 #if HWY_TARGETS & HWY_AVX3

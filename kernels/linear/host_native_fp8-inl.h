@@ -113,7 +113,7 @@ HWY_NOINLINE void ComputeFp8TileOfRows(const LinearArgs& a, int tile, int64_t nu
   const int begin = tile * kNativeTileFeatures;
   const int end = std::min(begin + kNativeTileFeatures, a.out_features);
   if (num_rows >= kWidenedFromRows)
-    return ComputeWidenedTile<T, false>(a, begin, end, num_rows, x_rows);
+    return ComputeWidenedTile<T, Fp8Products<T>>(a, begin, end, num_rows, x_rows);
   const int64_t row_bytes = a.in_features;
   if (num_rows == 1) {
     for (int f = begin; f < end; f += kOneRowFeatures) {

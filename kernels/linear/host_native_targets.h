@@ -41,6 +41,10 @@ struct NativeLinearTarget {
   NativeRowsFn rows_f32_int4 = nullptr;
   NativeRowsFn rows_bf16_int4 = nullptr;
   NativeRowsFn rows_f16_int4 = nullptr;
+  // And of experts in 4-bit floats.
+  NativeRowsFn rows_f32_mxfp4 = nullptr;
+  NativeRowsFn rows_bf16_mxfp4 = nullptr;
+  NativeRowsFn rows_f16_mxfp4 = nullptr;
 };
 
 // Those that this CPU and its operating system run, best first; never empty. Static storage.

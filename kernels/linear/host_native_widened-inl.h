@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile of the host's native linear with weights of 8 or 4 bits and many rows: compiled behind
-// host_native_tile-inl.h, in a namespace that has Fp8Products<T> and Int4Products<T>, too. Weights
-// of a few features and some inputs are widened once, and multiplied with all rows. Sums are added
-// up in the order of host_native_fp8-inl.h and host_native_int4-inl.h, and lie in memory from one
-// piece of K to the next, so a row's bits are those of few rows.
+// host_native_tile-inl.h, in a namespace that has Fp8Products<T> and those of 4 bits, too, P.
+// Weights of a few features and some inputs are widened once, and multiplied with all rows. Sums
+// are added up in the order of host_native_fp8-inl.h and host_native_four_bits-inl.h, and lie in
+// memory from one piece of K to the next, so a row's bits are those of few rows.
 
 // Inputs of a piece, whole groups of them, and rows that it is multiplied with: their weights and
 // sums take 10 to 40 KiB, by vector and type, and the rows' inputs fit the second cache.
 constexpr int kWidenedInputs = 1024;
 constexpr int kWidenedRows = 96;
 static_assert(kWidenedRows % kWidenedBlockRows == 0 && kWidenedInputs % kScaleInputs == 0);
+
+// Of P, whether it is of weights of 4 bits; else it is Fp8Products.
+template <typename P>
+inline constexpr bool kIsFourBits = requires {
+  P::kWorth;
+};
 
 template <typename T>
 using Wide = typename Fp8Products<T>::Wide;
@@ -40,26 +46,25 @@ HWY_INLINE void WidenFp8(const E4m3* w, int n, Wide<T>* out) {
   P::StoreWide(P::LoadW(tail), out + i);
 }
 
-template <int kStepOfRun, typename T, typename Zero>
-HWY_INLINE void WidenInt4Run(const uint8_t* run, Zero zero, Wide<T>* out) {
-  using P = Int4Products<T>;
+template <typename P, int kStepOfRun, typename T, typename Zero>
+HWY_INLINE void WidenFourBitRun(const uint8_t* run, Zero zero, Wide<T>* out) {
   if constexpr (kStepOfRun * P::kStep < kInt4Run) {
     Fp8Products<T>::StoreWide(P::template LoadW<kStepOfRun>(run, zero),
                               out + kStepOfRun * P::kStep);
-    WidenInt4Run<kStepOfRun + 1, T>(run, zero, out);
+    WidenFourBitRun<P, kStepOfRun + 1, T>(run, zero, out);
   }
 }
 
 // Whole runs, as they are stored.
-template <typename T>
-HWY_INLINE void WidenInt4(const uint8_t* w, int n, uint32_t zero_point, Wide<T>* out) {
-  const auto zero = Int4Products<T>::Zero(zero_point);
-  for (int i = 0; i < n; i += kInt4Run) WidenInt4Run<0, T>(w + i / 2, zero, out + i);
+template <typename T, typename P>
+HWY_INLINE void WidenFourBits(const uint8_t* w, int n, uint32_t zero_point, Wide<T>* out) {
+  const auto zero = P::Zero(zero_point);
+  for (int i = 0; i < n; i += kInt4Run) WidenFourBitRun<P, 0, T>(w + i / 2, zero, out + i);
 }
 
 // Inputs [first, first + piece->num_inputs) of features [feature, feature + kWidenedFeatures);
 // where there are fewer, the last one again.
-template <typename T, bool kInt4>
+template <typename T, typename P>
 HWY_NOINLINE void Widen(const LinearArgs& a, int feature, int first, WidenedPiece<T>* piece) {
   const PackedLayout layout{a.out_features, a.in_features, piece->scale_inputs};
   const auto* weights = static_cast<const uint8_t*>(a.weight);
@@ -70,11 +75,11 @@ HWY_NOINLINE void Widen(const LinearArgs& a, int feature, int first, WidenedPiec
     for (int i = 0; i < piece->num_inputs; i += piece->scale_inputs, ++group) {
       const int n = std::min(piece->scale_inputs, piece->num_inputs - i);
       Wide<T>* out = piece->weights[f] + i;
-      if constexpr (kInt4) {
+      if constexpr (kIsFourBits<P>) {
         const auto word = std::bit_cast<uint32_t>(scales[group]);
-        piece->scales[f][group] = ScaleOfWord(word);
+        piece->scales[f][group] = ScaleOfWord(word) * P::kWorth;
         const int64_t at = (output * layout.Int4RowElements() + first + i) / 2;
-        WidenInt4<T>(weights + at, n, ZeroPointOfWord(word), out);
+        WidenFourBits<T, P>(weights + at, n, ZeroPointOfWord(word), out);
       } else {
         piece->scales[f][group] = scales[group];
         WidenFp8<T>(reinterpret_cast<const E4m3*>(weights) + output * a.in_features + first + i, n,
@@ -152,12 +157,12 @@ HWY_NOINLINE void AddWidened(const T* const* x, const WidenedPiece<T>& piece,
 
 // Rows [row, row_end), at most kWidenedRows, and features [feature, feature + kWidenedFeatures)
 // that there are.
-template <typename T, bool kInt4>
+template <typename T, typename P>
 HWY_NOINLINE void ComputeWidened(const LinearArgs& a, int64_t row, int64_t row_end, int feature,
                                  const uint32_t* x_rows) {
   WidenedPiece<T> piece;
   WidenedSums sums;
-  piece.scale_inputs = kInt4 ? a.scale_inputs : kScaleInputs;
+  piece.scale_inputs = kIsFourBits<P> ? a.scale_inputs : kScaleInputs;
   const int step = kWidenedInputs / piece.scale_inputs * piece.scale_inputs;
   const int num_rows = static_cast<int>(row_end - row);
   const auto whole_blocks = static_cast<size_t>((num_rows + kWidenedBlockRows - 1) /
@@ -165,7 +170,7 @@ HWY_NOINLINE void ComputeWidened(const LinearArgs& a, int64_t row, int64_t row_e
   std::memset(sums.lanes, 0, whole_blocks * sizeof(sums.lanes[0]));
   for (int first = 0; first < a.in_features; first += step) {
     piece.num_inputs = std::min(step, a.in_features - first);
-    Widen<T, kInt4>(a, feature, first, &piece);
+    Widen<T, P>(a, feature, first, &piece);
     for (int r = 0; r < num_rows; r += kWidenedBlockRows) {
       const T* x[kWidenedBlockRows];
       for (int b = 0; b < kWidenedBlockRows; ++b) {
@@ -186,11 +191,11 @@ HWY_NOINLINE void ComputeWidened(const LinearArgs& a, int64_t row, int64_t row_e
 }
 
 // Features [begin, end), all rows.
-template <typename T, bool kInt4>
+template <typename T, typename P>
 HWY_INLINE void ComputeWidenedTile(const LinearArgs& a, int begin, int end, int64_t num_rows,
                                    const uint32_t* x_rows) {
   for (int64_t row = 0; row < num_rows; row += kWidenedRows) {
     for (int f = begin; f < end; f += kWidenedFeatures)
-      ComputeWidened<T, kInt4>(a, row, std::min(row + kWidenedRows, num_rows), f, x_rows);
+      ComputeWidened<T, P>(a, row, std::min(row + kWidenedRows, num_rows), f, x_rows);
   }
 }

@@ -366,16 +366,17 @@ size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features) {
 
 absl::Status CheckScales(const char* op, const LinearWeights& weights) {
   const bool scaled = IsScaled(weights.format), int4 = weights.format == WeightFormat::kInt4;
+  const bool mxfp4 = weights.format == WeightFormat::kMxfp4;
+  const int32_t most = mxfp4 ? kMxfp4ScaleInputs : kScaleInputs;
   const bool known_group =
-      weights.group_size == kScaleInputs || (int4 && (weights.group_size == kLeastScaleInputs ||
-                                                      weights.group_size == kPackedTileInputs));
+      weights.group_size == most || (int4 && (weights.group_size == kLeastScaleInputs ||
+                                              weights.group_size == kPackedTileInputs));
   if (scaled && (weights.scales == nullptr || !known_group))
-    return absl::InvalidArgumentError(
-        absl::StrCat(op, ": weights of format ", View(NameOf(weights.format)), " have ",
-                     weights.scales == nullptr ? "no scales" : "scales", " and a group size of ",
-                     weights.group_size, "; allowed: scales and a group size of ",
-                     int4 ? absl::StrCat(kLeastScaleInputs, ", ", kPackedTileInputs, " or ") : "",
-                     kScaleInputs));
+    return absl::InvalidArgumentError(absl::StrCat(
+        op, ": weights of format ", View(NameOf(weights.format)), " have ",
+        weights.scales == nullptr ? "no scales" : "scales", " and a group size of ",
+        weights.group_size, "; allowed: scales and a group size of ",
+        int4 ? absl::StrCat(kLeastScaleInputs, ", ", kPackedTileInputs, " or ") : "", most));
   const char* extra = weights.scales != nullptr && !scaled ? "scales"
                       : weights.group_size != 0 && !scaled ? "a group size"
                                                            : nullptr;

@@ -231,8 +231,8 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
     return item.tile < span_ ? item.tile : span_ - 1;
   }
   // chunk: of the stage.
-  REPRISE_FN Int4Tile LoadInt4(const Item& item, uint32_t stage, int chunk) const {
-    Int4Tile elements;
+  REPRISE_FN FourBitTile LoadInt4(const Item& item, uint32_t stage, int chunk) const {
+    FourBitTile elements;
     elements.Load(SharedAddress(Base::Weights(stage, chunk)) +
                   static_cast<uint32_t>(TileToRead(item)) * kTileBytes);
     return elements;
@@ -246,15 +246,15 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
   }
   REPRISE_FN void MultiplyInt4Part(GroupProducts& products, Place& at, const Item& item,
                                    Sums& sum) const {
-    static_assert(kInt4Rows == kLaneRows);  // of A and of D
+    static_assert(kFourBitRows == kLaneRows);  // of A and of D
     const auto read = [&](uint32_t stage, int chunk, Chunk& a) {
-      const Int4Tile elements = LoadInt4(item, stage, chunk);
+      const FourBitTile elements = LoadInt4(item, stage, chunk);
       uint32_t zero[kLaneRows];
       REPRISE_UNROLL
       for (int h = 0; h < kLaneRows; ++h)
         zero[h] = Int4Zero<T>(LoadScaleWord<kScaleInputs>(item, stage, chunk / 2, h));
       REPRISE_UNROLL
-      for (int s = 0; s < kSteps; ++s) a[s] = elements.template A<T>(s, zero);
+      for (int s = 0; s < kSteps; ++s) a[s] = elements.template A<T, Int4>(s, zero);
     };
     const auto scale = [&](uint32_t stage, int i, RowScales& to) {
       REPRISE_UNROLL
@@ -283,7 +283,7 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
   REPRISE_FN void MultiplyFineInt4(GroupProducts& products, const Item& item, uint32_t stage,
                                    int chunk, Sums& to) const {
     constexpr int kSums = kPackedTileInputs / kInputs, kSumSteps = kInputs / 16;
-    const Int4Tile elements = LoadInt4(item, stage, chunk);
+    const FourBitTile elements = LoadInt4(item, stage, chunk);
     REPRISE_UNROLL
     for (int i = 0; i < kSums; ++i) {
       uint32_t words[kLaneRows], zero[kLaneRows];
@@ -294,7 +294,8 @@ class GroupScaledLinear : GroupStages<T, W, kTokens, kChunks> {
       }
       MatrixA a[kSumSteps];
       REPRISE_UNROLL
-      for (int s = 0; s < kSumSteps; ++s) a[s] = elements.template A<T>(i * kSumSteps + s, zero);
+      for (int s = 0; s < kSumSteps; ++s)
+        a[s] = elements.template A<T, Int4>(i * kSumSteps + s, zero);
       Sums d;
       products.Begin();
       REPRISE_UNROLL

@@ -22,7 +22,7 @@ struct RowsInOrder {
   REPRISE_FN int64_t operator()(int64_t row) const { return row; }
 };
 
-// W: of weights, T, or E4m3 or Int4 where they are packed. kTileRows: tokens of a tile.
+// W: of weights, T, or E4m3, Int4 or Mxfp4 where they are packed. kTileRows: tokens of a tile.
 // kTileFeatures: outputs of a tile. kStages: shared-memory stages. The warps lie along features
 // where tokens are few, in two columns where they are many, so that a fragment read from shared
 // memory serves several products; more columns where features are few. Rows: which rows of x are
@@ -31,8 +31,8 @@ template <typename T, typename W, int kTileRows, int kTileFeatures, int kStages,
           WeightLayout kLayout, typename Rows = RowsInOrder>
 struct MatrixTile {
   static constexpr bool kFp8 = std::is_same_v<W, E4m3>;
-  static constexpr bool kInt4 = std::is_same_v<W, Int4>;
-  static_assert((!kFp8 && !kInt4) || IsPacked(kLayout));
+  static constexpr bool kFourBits = kElementBits<W> == 4;
+  static_assert((!kFp8 && !kFourBits) || IsPacked(kLayout));
   static constexpr int kThreads = kMatrixLinearThreads;
   static constexpr int kFeatures = kTileFeatures;
   static constexpr int kWarps = kThreads / kWarpSize;

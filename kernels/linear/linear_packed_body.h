@@ -87,14 +87,14 @@ class PackedSums {
   float scales_[Tile::kFeatureFragments][kLaneRows];
 };
 
-// The same of weights of 4 bits, whose scales are of half a chunk or more, and which are multiplied
-// less the zero points that come with the scales.
-template <typename T, typename Tile>
-class PackedInt4Sums {
+// The same of weights of 4 bits, whose scales are of half a chunk or more. Int4 are multiplied less
+// the zero points that come with the scales.
+template <typename T, typename W, typename Tile>
+class PackedFourBitSums {
  public:
   using Accumulators = typename Tile::Accumulators;
 
-  REPRISE_FN PackedInt4Sums(const Tile& linear, uint32_t tile)
+  REPRISE_FN PackedFourBitSums(const Tile& linear, uint32_t tile)
       : linear_(linear),
         num_scales_(static_cast<int>(
             PackedLayout{linear.a.out_features, linear.a.in_features, linear.a.scale_inputs}
@@ -110,7 +110,7 @@ class PackedInt4Sums {
     const uint32_t weights = linear_.shared + static_cast<uint32_t>(stage * Tile::kStageBytes);
     const uint32_t tokens = weights + Tile::kWeightBytes;
     const bool last = chunk + 1 == linear_.chunks;
-    Int4Tile elements[Tile::kFeatureFragments];
+    FourBitTile elements[Tile::kFeatureFragments];
     REPRISE_UNROLL
     for (int i = 0; i < Tile::kFeatureFragments; ++i)
       elements[i].Load(weights +
@@ -132,12 +132,14 @@ class PackedInt4Sums {
   REPRISE_FN const Accumulators& sum() const { return sum_; }
 
  private:
-  REPRISE_FN void MultiplyStep(const Int4Tile (&elements)[Tile::kFeatureFragments], uint32_t tokens,
-                               int step) {
+  static constexpr bool kHasZeros = std::is_same_v<W, Int4>;
+
+  REPRISE_FN void MultiplyStep(const FourBitTile (&elements)[Tile::kFeatureFragments],
+                               uint32_t tokens, int step) {
     MatrixA w[Tile::kFeatureFragments];
     REPRISE_UNROLL
     for (int i = 0; i < Tile::kFeatureFragments; ++i)
-      w[i] = elements[i].template A<T>(step, zeros_[i]);
+      w[i] = elements[i].template A<T, W>(step, zeros_[i]);
     REPRISE_UNROLL
     for (int f = 0; f < Tile::kRowFragments; ++f) {
       const auto x = linear_.reader.template B<Tile::kColumns>(
@@ -159,9 +161,11 @@ class PackedInt4Sums {
       REPRISE_UNROLL
       for (int h = 0; h < kLaneRows; ++h)
         next_scales_[i][h] = there ? BitsOf(scales[MatrixRow(h)]) : 0;
-      REPRISE_UNROLL
-      for (int h = 0; h < kInt4Rows; ++h)
-        next_zeros_[i][h] = there ? BitsOf(scales[Int4Row(h)]) : 0;
+      if constexpr (kHasZeros) {
+        REPRISE_UNROLL
+        for (int h = 0; h < kFourBitRows; ++h)
+          next_zeros_[i][h] = there ? BitsOf(scales[FourBitRow(h)]) : 0;
+      }
     }
     ++loaded_;
   }
@@ -169,9 +173,10 @@ class PackedInt4Sums {
     REPRISE_UNROLL
     for (int i = 0; i < Tile::kFeatureFragments; ++i) {
       REPRISE_UNROLL
-      for (int h = 0; h < kLaneRows; ++h) scales_[i][h] = Int4Scale<T>(next_scales_[i][h]);
+      for (int h = 0; h < kLaneRows; ++h) scales_[i][h] = FourBitScale<T, W>(next_scales_[i][h]);
       REPRISE_UNROLL
-      for (int h = 0; h < kInt4Rows; ++h) zeros_[i][h] = Int4Zero<T>(next_zeros_[i][h]);
+      for (int h = 0; h < kFourBitRows; ++h)
+        zeros_[i][h] = kHasZeros ? FourBitZero<T, W>(next_zeros_[i][h]) : 0;
     }
     LoadScales();
   }
@@ -208,17 +213,17 @@ class PackedInt4Sums {
   Accumulators of_scale_, of_part_, sum_;
   bool first_ = true;
   float scales_[Tile::kFeatureFragments][kLaneRows];
-  uint32_t zeros_[Tile::kFeatureFragments][kInt4Rows];
+  uint32_t zeros_[Tile::kFeatureFragments][kFourBitRows];
   uint32_t next_scales_[Tile::kFeatureFragments][kLaneRows];
-  uint32_t next_zeros_[Tile::kFeatureFragments][kInt4Rows];
+  uint32_t next_zeros_[Tile::kFeatureFragments][kFourBitRows];
 };
 
 // Tile `tile` of outputs, of the rows that `linear` is of.
 template <typename T, typename W, typename Tile>
 REPRISE_FN void PackedLinearTile(const Tile& linear, uint32_t tile) {
   const uint32_t begin = tile * linear.chunks, end = begin + linear.chunks;
-  if constexpr (Tile::kInt4) {
-    PackedInt4Sums<T, Tile> sums(linear, tile);
+  if constexpr (Tile::kFourBits) {
+    PackedFourBitSums<T, W, Tile> sums(linear, tile);
     linear.StreamStages(begin, end, [&](uint32_t, uint32_t unit, int stage) {
       sums.MultiplyChunk(unit - begin, stage);
     });

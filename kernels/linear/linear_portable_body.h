@@ -12,6 +12,7 @@
 #include "kernels/device/block.h"
 #include "kernels/device/fp8.h"
 #include "kernels/device/int4.h"
+#include "kernels/device/mxfp4.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_geometry.h"
 #include "kernels/linear/linear_output.h"
@@ -30,12 +31,12 @@ REPRISE_FN void StageTile(Block& b, int64_t first, int64_t num_rows, int rows, i
   });
 }
 
-// What a weight is worth. W: of weights, T, E4m3, RoundedE4m3 or Int4.
+// What a weight is worth. W: of weights, T, E4m3, RoundedE4m3, Int4 or Mxfp4.
 template <typename T, typename W>
 REPRISE_FN float PortableWeight(const LinearArgs& a, int64_t row, int column) {
   [[maybe_unused]] const auto* const weight = static_cast<const W*>(a.weight);
   const PackedLayout layout{a.out_features, a.in_features,
-                            std::is_same_v<W, Int4> ? a.scale_inputs : kScaleInputs};
+                            kElementBits<W> == 4 ? a.scale_inputs : kScaleInputs};
   if constexpr (std::is_same_v<W, T>) {
     return ToFloat(
         weight[a.packed != 0 ? layout.Offset(row, column) : row * layout.in_features + column]);
@@ -49,6 +50,10 @@ REPRISE_FN float PortableWeight(const LinearArgs& a, int64_t row, int column) {
                                                        : layout.Int4RowOffset(row, column));
       return static_cast<float>(element - static_cast<int>(ZeroPointOfWord(word))) *
              ScaleOfWord(word);
+    } else if constexpr (std::is_same_v<W, Mxfp4>) {
+      return Mxfp4Value(Mxfp4At(weight, a.packed != 0 ? layout.Int4Offset(row, column)
+                                                      : layout.Int4RowOffset(row, column))) *
+             scale;
     } else if constexpr (std::is_same_v<W, RoundedE4m3>) {
       const int64_t at =
           a.packed != 0 ? layout.RoundedOffset(row, column) : row * layout.in_features + column;

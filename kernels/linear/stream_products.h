@@ -102,10 +102,10 @@ class StreamProducts {
                                       const MatrixB<kTokens>* tokens, MatrixD<kTokens>& to) {
     constexpr int kScaleSteps = kInputs / 16;
     constexpr int kPairTiles = 2 * kInputs / kPackedTileInputs;
-    static_assert(kInt4Rows == kLaneRows);  // of A and of D
+    static_assert(kFourBitRows == kLaneRows);  // of A and of D
     REPRISE_UNROLL
     for (int tile = 0; tile < kStreamSlotTiles; tile += kPairTiles) {
-      Int4Tile elements[kPairTiles];
+      FourBitTile elements[kPairTiles];
       REPRISE_UNROLL
       for (int t = 0; t < kPairTiles; ++t)
         elements[t].Load(weights + static_cast<uint32_t>(tile + t) * kTileBytes);
@@ -127,7 +127,8 @@ class StreamProducts {
         REPRISE_UNROLL
         for (int p = 0; p < 2; ++p) {
           const int step = p * kScaleSteps + i;
-          Multiply<T>(d[p], elements[step / kTileSteps].template A<T>(step % kTileSteps, zero[p]),
+          Multiply<T>(d[p],
+                      elements[step / kTileSteps].template A<T, Int4>(step % kTileSteps, zero[p]),
                       tokens[tile * kTileSteps + step]);
         }
       }

@@ -284,6 +284,7 @@ ModelSpec GptOss(int64_t num_layers, int64_t num_experts) {
   spec.gate_limit = 7.0;
   spec.gate_slope = 1.702;
   spec.attention_sinks = true;
+  spec.mxfp4_experts = true;
   spec.sliding_window = 128;
   for (int64_t layer = 0; layer < num_layers; ++layer) spec.slides.push_back(layer % 2 == 0);
   spec.eos_token_ids = {200002};

@@ -101,8 +101,7 @@ struct ModelSpec {
   int64_t experts_per_token = 0;
   int64_t expert_intermediate_size = 0;
   bool normalises_expert_shares = true;  // those of a token's experts are together 1
-  bool mxfp4_experts =
-      false;  // their matrices are published in MXFP4, and widened as they are loaded
+  bool mxfp4_experts = false;            // their matrices are in MXFP4
   std::vector<bool> sparse = {};  // [num_layers] which layers have experts; empty: all of them
   bool tie_word_embeddings = false;
   bool qkv_bias = false;       // q, k and v projections carry a bias

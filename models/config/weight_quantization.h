@@ -71,7 +71,7 @@ struct WeightQuantization {
 };
 
 inline constexpr int64_t kScaleBlock = 128;
-inline constexpr int64_t kMxfp4Block = 32;  // inputs of a scale of MXFP4
+inline constexpr int64_t kMxfp4Block = kernels::kMxfp4ScaleInputs;  // inputs
 
 }  // namespace reprise::models
 

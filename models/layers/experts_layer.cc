@@ -152,18 +152,19 @@ void ExpertsLayer::AddBytes(const StepTraffic& traffic, StepBytes* bytes) const 
   const auto top_k = static_cast<uint64_t>(spec_.experts_per_token);
   const double read = spec_.MeanExperts(static_cast<double>(traffic.rows));
   const uint64_t biases = tensors_.biased ? 2 * intermediate + hidden : 0;
-  uint64_t of_expert = (3 * hidden * intermediate + biases) * traffic.element_bytes;
-  if (spec_.weight_quantization.has_value()) {
-    const auto bits =
-        static_cast<uint64_t>(kernels::BitsOf(spec_.weight_quantization->storage_format()));
+  uint64_t of_expert = 3 * hidden * intermediate * traffic.element_bytes;
+  const kernels::WeightFormat format = gate_up_.first.format;
+  if (kernels::IsScaled(format)) {
     const auto scales = [&](uint64_t outputs, int64_t inputs) {
       const kernels::PackedLayout layout{.in_features = inputs,
-                                         .scale_inputs = spec_.weight_quantization->scale_inputs()};
+                                         .scale_inputs = gate_up_.first.group_size};
       return outputs * static_cast<uint64_t>(layout.ScaleGroups()) * sizeof(float);
     };
-    of_expert = 3 * hidden * intermediate * bits / 8 + scales(2 * intermediate, spec_.hidden_size) +
+    of_expert = 3 * hidden * intermediate * static_cast<uint64_t>(kernels::BitsOf(format)) / 8 +
+                scales(2 * intermediate, spec_.hidden_size) +
                 scales(hidden, spec_.expert_intermediate_size);
   }
+  of_expert += biases * traffic.element_bytes;
   bytes->weights += static_cast<uint64_t>(std::llround(read * static_cast<double>(of_expert)));
   // In and out of gate and up, of the activation where it is a kernel of its own, of down, of the
   // sum.

@@ -33,6 +33,8 @@ namespace {
 constexpr float kRandomStddev = 0.02f;  // initializer_range of the published models
 // Of elements with a scale: the largest of four times that is E4M3's.
 constexpr float kRandomElementStddev = 112.0f;
+// Of bytes of such as two floats of 4 bits; their deviation is 4 or so.
+constexpr float kRandomMxfp4Scale = 0.00390625f;
 // Of elements of 4 bits that are bytes of such: their mean is 8.5, so that zero points 8 and 9 in
 // turns leave weights without one. A mean of their own would make all tokens alike.
 constexpr uint32_t kRandomZeroPoint = 8;
@@ -274,9 +276,26 @@ std::vector<float> LayOutScales(const WeightScales& scales, Of of) {
   return values;
 }
 
-absl::StatusOr<std::vector<float>> ReadScalesOfRegion(const Checkpoint& checkpoint,
-                                                      const WeightScales& scales,
-                                                      const WeightQuantization& quantization) {
+// Of MXFP4, whose tensor was checked: powers of two.
+std::vector<float> ReadBlockScales(const Checkpoint& checkpoint, const WeightScales& scales) {
+  const TensorView& view = *checkpoint.Find(scales.blocks->tensor);
+  const kernels::PackedLayout& matrix = scales.matrix;
+  const int64_t blocks = matrix.in_features / kMxfp4Block;
+  const std::byte* const exponents =
+      view.data.data() + scales.blocks->expert * matrix.out_features * blocks;
+  return LayOutScales(scales, [&](int64_t row, int64_t block) {
+    if (block >= blocks) return 0.0f;  // of inputs that fill up
+    const int64_t output =
+        scales.blocks->alternates ? AlternateOutput(row, matrix.out_features) : row;
+    return std::ldexp(1.0f, static_cast<int>(exponents[output * blocks + block]) - 127);
+  });
+}
+
+absl::StatusOr<std::vector<float>> ReadScalesOfRegion(
+    const Checkpoint& checkpoint, const WeightScales& scales,
+    const std::optional<WeightQuantization>& of_plan) {
+  if (scales.blocks.has_value()) return ReadBlockScales(checkpoint, scales);
+  const WeightQuantization& quantization = *of_plan;
   std::vector<PublishedScales> parts;
   std::vector<std::pair<size_t, int64_t>> part_of_row;  // and the row there
   for (const WeightScales::Part& part : scales.parts) {
@@ -544,18 +563,15 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
                                                 const Checkpoint& checkpoint,
                                                 const LoadProgress& progress) {
   REPRISE_RETURN_IF_ERROR(plan.status());
-  std::vector<const TensorView*> views, block_scales;
+  std::vector<const TensorView*> views;
   for (const WeightSlot& slot : plan.slots()) {
     const bool same = !views.empty() && slot.stack_index.value_or(0) != 0;  // as the one before
     REPRISE_ASSIGN_OR_RETURN(
         const TensorView* view,
         same ? views.back() : FindTensor(checkpoint, slot, plan.regions()[slot.region].format));
-    const TensorView* scales = same ? block_scales.back() : nullptr;
-    if (!same && slot.form == MatrixForm::kMxfp4) {
-      REPRISE_ASSIGN_OR_RETURN(scales, FindBlockScales(checkpoint, slot));
-    }
+    if (!same && slot.form == MatrixForm::kMxfp4)
+      REPRISE_RETURN_IF_ERROR(FindBlockScales(checkpoint, slot).status());
     views.push_back(view);
-    block_scales.push_back(scales);
   }
   for (const absl::Status& error : CheckLeftovers(checkpoint, plan)) return error;
   REPRISE_ASSIGN_OR_RETURN(const auto computed, ComputedOf(checkpoint, plan));
@@ -573,15 +589,18 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
     const WeightRegion& region = plan.regions()[slot.region];
     // Slots of a region follow each other.
     const bool first = i == 0 || plan.slots()[i - 1].region != slot.region;
-    if (region.format == kernels::WeightFormat::kInt4) {
-      const WeightStorage storage = plan.quantization()->storage;
+    if (kernels::BitsOf(region.format) == 4) {
+      const bool mxfp4 = region.format == kernels::WeightFormat::kMxfp4;
+      const WeightStorage storage =
+          mxfp4 ? WeightStorage::kPackedInt4 : plan.quantization()->storage;
       if (first) {
         // Scales and orders are those of quantised regions, in their order.
         const size_t of_region = int4.size();
         int4.push_back({region.matrix, region.layout, storage, {}, base + region.offset});
         if (!orders.empty()) int4.back().order = orders[of_region];
       }
-      int4.back().parts.push_back({views[i]->data, slot.rows, slot.heads});
+      int4.back().parts.push_back(
+          {ElementsOf(slot, *views[i]), slot.rows, slot.heads, slot.alternates});
       continue;
     }
     const PublishedMatrix part = {.dtype = views[i]->dtype,
@@ -589,10 +608,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
                                   .name = slot.name,
                                   .form = slot.form,
                                   .alternates = slot.alternates,
-                                  .heads = slot.heads,
-                                  .scales = block_scales[i] != nullptr
-                                                ? ElementsOf(slot, *block_scales[i])
-                                                : std::span<const std::byte>{}};
+                                  .heads = slot.heads};
     if (!kernels::IsPacked(region.layout) && plain[slot.region]) {
       uploads.push_back({part.dtype, part.source, base + slot.offset, region.dtype});
       continue;
@@ -612,7 +628,7 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
     for (const Int4Upload::Part& part : upload.parts) ReleasePages(part.words);
   REPRISE_RETURN_IF_ERROR(FillComputed(device, computed, base));
   REPRISE_RETURN_IF_ERROR(FillScales(device, plan, base, [&](const WeightScales& scales) {
-    return ReadScalesOfRegion(checkpoint, scales, *plan.quantization());
+    return ReadScalesOfRegion(checkpoint, scales, plan.quantization());
   }));
   REPRISE_RETURN_IF_ERROR(FillOrders(device, plan, orders, base));
   plan.Bind(base);
@@ -642,9 +658,11 @@ absl::StatusOr<ModelWeights> ModelWeights::Random(runtime::Device& device, const
     const uint32_t zero_point = kRandomZeroPoint + static_cast<uint32_t>((output + group) % 2);
     return std::bit_cast<float>(kernels::ScaleWord(kRandomStddev / kRandomInt4Stddev, zero_point));
   };
+  const auto of_blocks = [](int64_t, int64_t) { return kRandomMxfp4Scale; };
   REPRISE_RETURN_IF_ERROR(FillScales(
       device, plan, base, [=](const WeightScales& scales) -> absl::StatusOr<std::vector<float>> {
-        return LayOutScales(scales, scale);
+        return scales.blocks.has_value() ? LayOutScales(scales, of_blocks)
+                                         : LayOutScales(scales, scale);
       }));
   REPRISE_RETURN_IF_ERROR(FillOrders(device, plan, RandomOrders(plan, seed), base));
   plan.Bind(base);

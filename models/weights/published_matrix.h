@@ -20,7 +20,8 @@ enum class MatrixForm : uint8_t {
   kInputs,   // [inputs, outputs]
   // kMxfp4Block inputs share a scale: [outputs, inputs / 32, 16] bytes of two E2M1 each, that of
   // the even input in the lower half, and [outputs, inputs / 32] bytes, each the exponent of a
-  // power of two, its bias 127. Source: OCP Microscaling Formats (MX), version 1.0.
+  // power of two, its bias 127. Source: OCP Microscaling Formats (MX), version 1.0. They are read
+  // as words of 4-bit elements, WeightStorage::kPackedInt4.
   kMxfp4,
 };
 inline constexpr std::byte kMxfp4NotANumber{0xff};  // of a scale
@@ -44,15 +45,20 @@ struct HeadOrder {
   }
 };
 
+// Where output `output` stands where those of the first and of the second half of `outputs` are
+// stored in turns.
+constexpr int64_t AlternateOutput(int64_t output, int64_t outputs) {
+  return output < outputs / 2 ? 2 * output : 2 * (output - outputs / 2) + 1;
+}
+
 struct PublishedMatrix {
-  runtime::DType dtype = runtime::DType::kF32;  // of elements; of kMxfp4 none
+  runtime::DType dtype = runtime::DType::kF32;  // of elements
   std::span<const std::byte> source = {};       // any alignment
   std::string name = {};                        // for errors
-  MatrixForm form = MatrixForm::kOutputs;
+  MatrixForm form = MatrixForm::kOutputs;       // but for kMxfp4
   // Whether outputs of the first and of the second half are stored in turns.
   bool alternates = false;
   HeadOrder heads = {};
-  std::span<const std::byte> scales = {};  // of kMxfp4
 
   // Whether outputs lie one behind the other, as they are counted.
   bool is_plain() const {
@@ -61,8 +67,7 @@ struct PublishedMatrix {
   int64_t Outputs(int64_t inputs) const;
   // Where output `output` stands among `outputs` as they are published.
   int64_t Published(int64_t output, int64_t outputs) const {
-    if (!alternates) return heads.Published(output);
-    return output < outputs / 2 ? 2 * output : 2 * (output - outputs / 2) + 1;
+    return alternates ? AlternateOutput(output, outputs) : heads.Published(output);
   }
   struct Scratch {
     std::vector<std::byte> row, read;

@@ -41,13 +41,13 @@ size_t WeightPlan::AddRegion(WeightKind kind, int64_t rows, int64_t columns,
                          .offset = Align(end_),
                          .count = count,
                          .layout = layout};
-  const bool int4 = format == kernels::WeightFormat::kInt4;
-  if (int4 || kernels::IsPacked(layout))
+  const bool four_bits = kernels::BitsOf(format) == 4;
+  if (four_bits || kernels::IsPacked(layout))
     region.matrix = {.out_features = rows, .in_features = columns};
   if (kernels::IsPacked(layout) && count != 0) region.count = region.matrix.Elements(format);
-  if (int4 && !kernels::IsPacked(layout) && count != 0)
+  if (four_bits && !kernels::IsPacked(layout) && count != 0)
     region.count = rows * region.matrix.Int4RowElements();
-  if (int4) region.count /= 2;
+  if (four_bits) region.count /= 2;
   end_ = region.offset + static_cast<size_t>(region.count) * runtime::SizeOf(region.dtype);
   regions_.push_back(region);
   return region.offset;
@@ -145,8 +145,11 @@ void WeightPlan::StackedExperts(kernels::ExpertWeights* out, const Part& part, i
       name += "_blocks";
       shape = {num_experts, part.rows, in_features / kMxfp4Block, kMxfp4Block / 2};
   }
+  const bool mxfp4 = stack.form == MatrixForm::kMxfp4;
   for (int64_t expert = 0; expert < num_experts; ++expert) {
-    AddExpert(out, part.rows, in_features, paired, format());
+    AddExpert(out, part.rows, in_features, paired,
+              mxfp4 ? kernels::WeightFormat::kMxfp4 : format());
+    if (mxfp4) AddBlockScales(out, scale_name, stack);
     AddSlot(name, shape, part.rows, regions_.back().offset);
     WeightSlot& slot = slots_.back();
     slot.stack_index = expert;
@@ -174,6 +177,19 @@ void WeightPlan::AddExpert(kernels::ExpertWeights* out, int64_t rows, int64_t in
     out->expert_elements = static_cast<int64_t>(offset - before) * 8 / kernels::BitsOf(format);
   }
   ++out->num_experts;
+}
+
+void WeightPlan::AddBlockScales(kernels::ExpertWeights* out, const std::string& tensor,
+                                const ExpertStack& stack) {
+  out->first.group_size = kernels::kMxfp4ScaleInputs;
+  const WeightScales scales{.layout = out->first.layout,
+                            .matrix = {.out_features = out->first.out_features,
+                                       .in_features = out->first.in_features,
+                                       .scale_inputs = kernels::kMxfp4ScaleInputs},
+                            .blocks = {{tensor, out->num_experts - 1, stack.alternates}}};
+  const auto bytes = static_cast<size_t>(scales.count()) * sizeof(float);
+  out->expert_scales = static_cast<int64_t>(Align(bytes) / sizeof(float));
+  declared_scales_.push_back({out->num_experts == 1 ? &out->first : nullptr, scales});
 }
 
 // One region for all of them, of one column.
@@ -321,7 +337,8 @@ std::vector<WeightScales> WeightPlan::scales() const {
     all.push_back(declared.scales);
     WeightScales& scales = all.back();
     scales.offset = Align(end);
-    if (quantization_->reorders_inputs) scales.order_offset = Align(scales.end());
+    if (quantization_.has_value() && quantization_->reorders_inputs)
+      scales.order_offset = Align(scales.end());
     end = scales.end();
   }
   return all;

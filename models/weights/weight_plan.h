@@ -36,7 +36,7 @@ enum class WeightKind : uint8_t { kMatrix, kNorm, kBias };
 struct WeightRegion {
   WeightKind kind;
   kernels::WeightFormat format;
-  // Of what is stored: the plan's, or kE4m3, or that for bytes of two elements of kInt4.
+  // Of what is stored: the plan's, or kE4m3, or that for bytes of two elements of 4 bits.
   runtime::DType dtype;
   size_t offset;  // bytes
   int64_t count;  // of what is stored, with what fills it up
@@ -63,8 +63,8 @@ struct WeightSlot {
   std::string scale_name = {};
 };
 
-// The scales of a region of E4M3 or kInt4, 32 bits each, behind all regions: for each output and
-// some of its inputs, as kernels::PackedLayout says.
+// The scales of a region of E4M3 or of 4 bits, 32 bits each, behind all regions: for each output
+// and some of its inputs, as kernels::PackedLayout says.
 struct WeightScales {
   struct Part {
     std::string layer;  // "<layer>.<scale_name>" has them
@@ -74,7 +74,14 @@ struct WeightScales {
   size_t offset = 0;  // bytes
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;
   kernels::PackedLayout matrix = {};
-  std::vector<Part> parts = {};  // together all outputs
+  std::vector<Part> parts = {};  // together all outputs; none of MXFP4
+  // Of MXFP4: the tensor whose matrix of an expert has them.
+  struct Blocks {
+    std::string tensor;
+    int64_t expert;
+    bool alternates;
+  };
+  std::optional<Blocks> blocks = std::nullopt;
   // Bytes: where LinearWeights::input_order goes, of a quantization that reorders inputs; else 0.
   size_t order_offset = 0;
 
@@ -208,6 +215,9 @@ class WeightPlan {
   void AddExpert(kernels::ExpertWeights* out, int64_t rows, int64_t in_features, bool paired,
                  kernels::WeightFormat format);
   void AddExpertBias(kernels::ExpertWeights* out, const Part& part, const ExpertStack& stack);
+  // Of MXFP4, of the newest region, which is of the newest expert.
+  void AddBlockScales(kernels::ExpertWeights* out, const std::string& tensor,
+                      const ExpertStack& stack);
   kernels::WeightLayout LayoutOfPairs(int64_t rows, int64_t in_features) const;
   // Of the newest region, whose outputs are those of `parts`: their tensors; and their scales, of a
   // matrix of such a shape and layout. out: who is bound to these, or nullptr.

@@ -251,10 +251,10 @@ void ReadEightOutputs(const Int4Upload& upload, int64_t first, int64_t input, in
                                .order = upload.order};
     const int64_t end = std::min(first + kEight, before + part.outputs);
     const int64_t of_part = output - before;
-    if (end - output == kEight && of_part % kEight == 0 && part.heads.is_published())
+    if (end - output == kEight && of_part % kEight == 0 && part.is_published())
       return ReadInt4Outputs(upload.storage, inputs, of_part, to, kStride);
     for (; output < end; ++output, to += kStride)
-      ReadInt4Output(upload.storage, inputs, part.heads.Published(output - before), to);
+      ReadInt4Output(upload.storage, inputs, part.Published(output - before), to);
     before += part.outputs;
   }
   for (; output < first + kEight; ++output, to += kStride) std::fill_n(to, count, uint8_t{0});

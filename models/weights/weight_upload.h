@@ -45,6 +45,12 @@ struct Int4Upload {
     std::span<const std::byte> words;  // all of a tensor, any alignment
     int64_t outputs;
     HeadOrder heads = {};
+    bool alternates = false;  // as of PublishedMatrix
+
+    bool is_published() const { return heads.is_published() && !alternates; }
+    int64_t Published(int64_t output) const {
+      return alternates ? AlternateOutput(output, outputs) : heads.Published(output);
+    }
   };
   kernels::PackedLayout matrix;
   kernels::WeightLayout layout;

@@ -16,7 +16,8 @@ namespace {
 
 using models::ModelSpec;
 
-constexpr char kE4m3[] = "fp8_e4m3", kE4m3Rounded[] = "fp8_e4m3_rounded", kInt4[] = "int4";
+constexpr char kE4m3[] = "fp8_e4m3", kE4m3Rounded[] = "fp8_e4m3_rounded", kInt4[] = "int4",
+               kMxfp4[] = "mxfp4";
 
 int64_t Size(uint64_t wire) {
   return static_cast<int64_t>(std::min<uint64_t>(wire, std::numeric_limits<int64_t>::max()));
@@ -60,7 +61,7 @@ absl::StatusOr<models::WeightQuantization> QuantizationFromWire(const v1::Quanti
   if (wire.format() != kInt4 || wire.group_size() > 1u << 20) {
     return absl::InvalidArgumentError(absl::StrCat(
         "quantized_weights: got \"", wire.format(), "\" and groups of ", wire.group_size(),
-        ", allowed: \"", kE4m3, "\", \"", kE4m3Rounded, "\", \"", kInt4, "\""));
+        ", allowed: \"", kE4m3, "\", \"", kE4m3Rounded, "\", \"", kInt4, "\", \"", kMxfp4, "\""));
   }
   return models::WeightQuantization{.storage = models::WeightStorage::kPackedInt4,
                                     .group_size = static_cast<int32_t>(wire.group_size()),
@@ -100,6 +101,7 @@ void ModelSizesToWire(const ModelSpec& spec, v1::ModelSizes* wire) {
   if (spec.mamba) MambaToWire(*spec.mamba, wire->mutable_mamba());
   if (spec.weight_quantization)
     QuantizationToWire(*spec.weight_quantization, wire->mutable_quantized_weights());
+  if (spec.mxfp4_experts) wire->mutable_quantized_weights()->set_format(kMxfp4);
 }
 
 absl::StatusOr<ModelSpec> ModelSizesFromWire(const v1::ModelSizes& wire) {
@@ -135,7 +137,8 @@ absl::StatusOr<ModelSpec> ModelSizesFromWire(const v1::ModelSizes& wire) {
   }
   spec.mamba_layers = {wire.mamba_layers().begin(), wire.mamba_layers().end()};
   if (wire.has_mamba()) spec.mamba = MambaFromWire(wire.mamba());
-  if (wire.has_quantized_weights()) {
+  spec.mxfp4_experts = wire.quantized_weights().format() == kMxfp4;
+  if (wire.has_quantized_weights() && !spec.mxfp4_experts) {
     REPRISE_ASSIGN_OR_RETURN(spec.weight_quantization,
                              QuantizationFromWire(wire.quantized_weights()));
   }

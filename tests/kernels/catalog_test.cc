@@ -235,6 +235,7 @@ TEST(Catalog, EveryInstanceInThreadStyleHasACaseWithWork) {
   for (const int tile : {kernels::kFewExpertRows, kernels::kManyExpertRows}) {
     worked.insert(smallest(kernels::kExpertsPackedFp8, tile));
     worked.insert(smallest(kernels::kExpertsPackedInt4, tile));
+    worked.insert(smallest(kernels::kExpertsPackedMxfp4, tile));
   }
   for (const KernelInstance& instance : AllInstances())
     // The step kernel's are tested in an engine (tests/engine/step_kernel_test.cc).

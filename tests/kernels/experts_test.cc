@@ -338,19 +338,24 @@ struct Quantised {
     const auto k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
     const size_t groups = ((k + 63) / 64 * 64 + inputs - 1) / inputs;
     const bool int4 = format == kernels::WeightFormat::kInt4;
+    const bool mxfp4 = format == kernels::WeightFormat::kMxfp4;
     for (uint32_t e = 0; e < static_cast<uint32_t>(c.num_experts); ++e) {
       std::vector<uint8_t> elements;
       std::vector<double> worth = random.Tensor(DType::kE4m3, n * k, 4.0);
       for (const std::byte code : Encode(DType::kE4m3, worth))
         elements.push_back(static_cast<uint8_t>(code));
-      if (int4)
+      if (int4 || mxfp4)
         for (size_t i = 0; i < n * k; ++i)
           worth[i] = elements[i] = static_cast<uint8_t>(random.Uniform() * 15.99);
+      if (mxfp4)
+        for (double& of_element : worth) of_element = E2m1(of_element);
       std::vector<float> of_expert;
       for (size_t i = 0; i < n * groups; ++i) {
         const auto scale = static_cast<float>((0.5 + random.Uniform()) / std::sqrt(25.0 * k));
         const auto zero = static_cast<uint32_t>(random.Uniform() * 15.99);
-        of_expert.push_back(int4 ? FloatOfBits(kernels::ScaleWord(scale, zero)) : scale);
+        of_expert.push_back(int4    ? FloatOfBits(kernels::ScaleWord(scale, zero))
+                            : mxfp4 ? std::exp2(std::floor(std::log2(scale)))
+                                    : scale);
       }
       for (size_t i = 0; i < n * k; ++i) {
         const float scale = of_expert[i / k * groups + i % k / inputs];
@@ -363,9 +368,10 @@ struct Quantised {
       if (std::find(routed.begin(), routed.end(), e) == routed.end())
         std::fill(of_expert.begin(), of_expert.end(), NAN);
       if (packed) of_expert = PackedFp8Scales(of_expert, n, groups, 3.0f);
-      if (int4) elements = Int4Bytes(elements, n, k, packed, 13);
-      if (!int4 && packed) elements = PackedFp8(elements, n, k, 0x6c);
-      shape.expert_elements = static_cast<int64_t>(elements.size()) * (int4 ? 2 : 1);
+      const bool four_bits = int4 || mxfp4;
+      if (four_bits) elements = Int4Bytes(elements, n, k, packed, 13);
+      if (!four_bits && packed) elements = PackedFp8(elements, n, k, 0x6c);
+      shape.expert_elements = static_cast<int64_t>(elements.size()) * (four_bits ? 2 : 1);
       shape.expert_scales = static_cast<int64_t>(of_expert.size());
       bytes.insert(bytes.end(), elements.begin(), elements.end());
       scales.insert(scales.end(), of_expert.begin(), of_expert.end());
@@ -376,6 +382,12 @@ struct Quantised {
                    .in_features = c.in_features,
                    .group_size = static_cast<int32_t>(inputs)};
     shape.num_experts = c.num_experts;
+  }
+  // What an element of kMxfp4 is worth. Source: OCP Microscaling Formats (MX), version 1.0.
+  static double E2m1(double element) {
+    constexpr double kMagnitudes[] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
+    const auto bits = static_cast<size_t>(element);
+    return bits < 8 ? kMagnitudes[bits] : -kMagnitudes[bits - 8];
   }
   static float FloatOfBits(uint32_t bits) { return std::bit_cast<float>(bits); }
   static uint32_t BitsOfFloat(float value) { return std::bit_cast<uint32_t>(value); }
@@ -390,7 +402,8 @@ TEST_P(ExpertsTest, MatricesOf8And4BitsAreWorthWhatTheirScalesSay) {
     const auto k = static_cast<size_t>(c.in_features), n = static_cast<size_t>(c.out_features);
     for (const auto& [format, inputs] :
          {std::pair(WeightFormat::kE4m3, size_t{128}), std::pair(WeightFormat::kInt4, size_t{32}),
-          std::pair(WeightFormat::kInt4, size_t{128})}) {
+          std::pair(WeightFormat::kInt4, size_t{128}),
+          std::pair(WeightFormat::kMxfp4, size_t{32})}) {
       for (const Way& way : Ways()) {
         SCOPED_TRACE(absl::StrCat(c.name, ", ", std::string(NameOf(format)), " by ", inputs, ", ",
                                   std::string(NameOf(way.layout)),

@@ -177,6 +177,8 @@ inline constexpr FamilyShape kFamilyShapes[] = {
     {&kernels::kExpertsPackedFp8, LinearPackedBytes},
     {&kernels::kExpertsPortableInt4, LinearPortableBytes},
     {&kernels::kExpertsPackedInt4, LinearPackedBytes},
+    {&kernels::kExpertsPortableMxfp4, LinearPortableBytes},
+    {&kernels::kExpertsPackedMxfp4, LinearPackedBytes},
     {&kernels::kMambaConv, NoSharedBytes},
     {&kernels::kMambaScan, MambaScanBytes},
     {&kernels::kMambaNorm, NoSharedBytes},

@@ -21,7 +21,6 @@
 #include "models/weights/checkpoint.h"
 #include "models/weights/model_weights.h"
 #include "runtime/device.h"
-#include "runtime/float_convert.h"
 #include "tests/models/model_files.h"
 #include "tests/testing/packed_weight.h"
 #include "tests/testing/status_matchers.h"
@@ -279,7 +278,7 @@ class LimitedExpertsTest : public ::testing::TestWithParam<bool> {
     std::memcpy(values.data(), view->data.data(), view->data.size());
     return values;
   }
-  // Output by output as bf16, as the checkpoint has them.
+  // Output by output, as the checkpoint has them: as bf16, of MXFP4 its elements.
   std::vector<uint16_t> Published(const std::string& name, size_t expert, size_t outputs,
                                   size_t inputs) const {
     std::vector<uint16_t> matrix;
@@ -291,14 +290,19 @@ class LimitedExpertsTest : public ::testing::TestWithParam<bool> {
       return matrix;
     }
     const std::vector<uint8_t> blocks = Tensor<uint8_t>(name + "_blocks");
-    const std::vector<uint8_t> scales = Tensor<uint8_t>(name + "_scales");
-    constexpr float kValues[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
-    for (size_t at = expert * outputs * inputs; at < (expert + 1) * outputs * inputs; ++at) {
-      const int element = blocks[at / 2] >> (at % 2 * 4) & 15;
-      const float value = std::ldexp(kValues[element % 8], scales[at / 32] - 127);
-      matrix.push_back(runtime::FloatToBf16(element < 8 ? value : -value));
-    }
+    for (size_t at = expert * outputs * inputs; at < (expert + 1) * outputs * inputs; ++at)
+      matrix.push_back(blocks[at / 2] >> (at % 2 * 4) & 15);
     return matrix;
+  }
+  // Of MXFP4, [outputs, inputs / 32].
+  std::vector<float> PublishedScales(const std::string& name, size_t expert, size_t outputs,
+                                     size_t inputs) const {
+    const std::vector<uint8_t> exponents = Tensor<uint8_t>(name + "_scales");
+    const size_t count = outputs * inputs / 32;
+    std::vector<float> scales;
+    for (size_t at = expert * count; at < (expert + 1) * count; ++at)
+      scales.push_back(std::ldexp(1.0f, exponents[at] - 127));
+    return scales;
   }
   // Even rows, and then odd ones.
   template <typename T>
@@ -309,6 +313,41 @@ class LimitedExpertsTest : public ::testing::TestWithParam<bool> {
         out.insert(out.end(), rows.begin() + static_cast<ptrdiff_t>(row * width),
                    rows.begin() + static_cast<ptrdiff_t>((row + 1) * width));
     return out;
+  }
+  // Whether expert `expert` has the matrix [outputs, inputs], of bf16 or of MXFP4's elements.
+  static void ExpectLiesAsBf16(const kernels::ExpertWeights& of, size_t expert,
+                               std::vector<uint16_t> matrix, bool packed) {
+    const auto n = static_cast<size_t>(of.first.out_features);
+    const auto k = static_cast<size_t>(of.first.in_features);
+    if (packed) matrix = testing::Packed<uint16_t>(matrix, n, k, 0);
+    const auto* const at = static_cast<const uint16_t*>(of.first.data) +
+                           static_cast<ptrdiff_t>(expert) * of.expert_elements;
+    EXPECT_EQ(std::vector<uint16_t>(at, at + matrix.size()), matrix) << expert;
+  }
+  static void ExpectLiesAsMxfp4(const kernels::ExpertWeights& of, size_t expert,
+                                const std::vector<uint16_t>& matrix, bool packed) {
+    EXPECT_EQ(of.first.format, kernels::WeightFormat::kMxfp4);
+    const auto n = static_cast<size_t>(of.first.out_features);
+    const auto k = static_cast<size_t>(of.first.in_features);
+    const std::vector<uint8_t> bytes = testing::Int4Bytes(
+        std::vector<uint8_t>(matrix.begin(), matrix.end()), n, k, packed, /*filler=*/0);
+    const auto* const at = static_cast<const uint8_t*>(of.first.data) +
+                           static_cast<ptrdiff_t>(expert) * of.expert_elements / 2;
+    EXPECT_EQ(std::vector<uint8_t>(at, at + bytes.size()), bytes) << expert;
+  }
+  // scales: [outputs, inputs / 32].
+  static void ExpectScales(const kernels::ExpertWeights& of, size_t expert,
+                           const std::vector<float>& scales, bool packed) {
+    ASSERT_EQ(of.first.group_size, 32);
+    const kernels::PackedLayout layout{of.first.out_features, of.first.in_features, 32};
+    const float* const at = of.first.scales + static_cast<int64_t>(expert) * of.expert_scales;
+    const int64_t blocks = of.first.in_features / 32;
+    for (int64_t output = 0; output < of.first.out_features; ++output)
+      for (int64_t block = 0; block < layout.ScaleGroups(); ++block)
+        EXPECT_EQ(at[packed ? layout.PackedScaleOffset(output, block)
+                            : output * layout.ScaleGroups() + block],
+                  block < blocks ? scales[static_cast<size_t>(output * blocks + block)] : 0.0f)
+            << expert << ", output " << output << ", block " << block;
   }
   std::string ErrorsOf(const ModelSpec& spec, const Checkpoint& checkpoint) const {
     const auto decoder = Decoder::Create(spec);
@@ -356,17 +395,19 @@ TEST_P(LimitedExpertsTest, EveryExpertLiesWhereItsKernelsReadIt) {
       std::vector<uint16_t> gate_up =
           Halves(Published("experts.gate_up_proj", expert, 2 * kInner, kHidden), kHidden);
       std::vector<uint16_t> down = Published("experts.down_proj", expert, kHidden, kInner);
-      if (packed) {
-        gate_up = testing::Packed<uint16_t>(gate_up, 2 * kInner, kHidden, 0);
-        down = testing::Packed<uint16_t>(down, kHidden, kInner, 0);
+      if (GetParam()) {
+        ExpectLiesAsMxfp4(layer.gate_up(), expert, gate_up, packed);
+        ExpectScales(layer.gate_up(), expert,
+                     Halves(PublishedScales("experts.gate_up_proj", expert, 2 * kInner, kHidden),
+                            kHidden / 32),
+                     packed);
+        ExpectLiesAsMxfp4(layer.down(), expert, down, packed);
+        ExpectScales(layer.down(), expert,
+                     PublishedScales("experts.down_proj", expert, kHidden, kInner), packed);
+      } else {
+        ExpectLiesAsBf16(layer.gate_up(), expert, gate_up, packed);
+        ExpectLiesAsBf16(layer.down(), expert, down, packed);
       }
-      const auto matrix = [&](const kernels::ExpertWeights& of, size_t elements) {
-        const auto* const at = static_cast<const uint16_t*>(of.first.data) +
-                               static_cast<ptrdiff_t>(expert) * of.expert_elements;
-        return std::vector<uint16_t>(at, at + elements);
-      };
-      EXPECT_EQ(matrix(layer.gate_up(), gate_up.size()), gate_up) << expert;
-      EXPECT_EQ(matrix(layer.down(), down.size()), down) << expert;
       const auto slice = [&](const uint16_t* from, size_t size) {
         return std::vector<uint16_t>(from + expert * size, from + (expert + 1) * size);
       };

@@ -323,6 +323,7 @@ TEST(ModelPresets, EqualTheirPublishedConfigs) {
     EXPECT_EQ(preset->eos_token_ids, config->eos_token_ids);
     EXPECT_EQ(preset->checkpoint_dtype, config->checkpoint_dtype);
     EXPECT_EQ(preset->weight_quantization, config->weight_quantization);
+    EXPECT_EQ(preset->mxfp4_experts, config->mxfp4_experts);
     EXPECT_EQ(preset->rope, config->rope);
     EXPECT_EQ(RopeInverseFrequencies(*preset), RopeInverseFrequencies(*config));
   }

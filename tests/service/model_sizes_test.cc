@@ -67,6 +67,7 @@ TEST(ModelSizes, CountTheSameOnBothSides) {
     EXPECT_EQ(sizes.MeanExperts(5), spec.MeanExperts(5));
     EXPECT_EQ(sizes.q_size(), spec.q_size());
     EXPECT_EQ(sizes.whole_qk_norm, spec.whole_qk_norm);
+    EXPECT_EQ(sizes.mxfp4_experts, spec.mxfp4_experts);
     for (int64_t layer = 0; layer < spec.num_layers; ++layer)
       EXPECT_EQ(sizes.HasExperts(layer), spec.HasExperts(layer));
     ASSERT_EQ(sizes.weight_quantization.has_value(), spec.weight_quantization.has_value());

@@ -49,6 +49,9 @@ bool IsOnlyAttention(const OpTime& op, const PointProfile& point) {
 double ElementBytes(const graphs::ProfiledLaunch& launch, const ProfileContext& context) {
   const bool fp8 = launch.op.ends_with("_fp8") || launch.op.ends_with("_rounded");
   const bool int4 = launch.op.ends_with("_int4");
+  if (launch.op.ends_with("_mxfp4"))
+    return kernels::BitsOf(kernels::WeightFormat::kMxfp4) / 8.0 +
+           static_cast<double>(sizeof(float)) / kernels::kMxfp4ScaleInputs;
   if (!fp8 && !int4) return static_cast<double>(runtime::SizeOf(context.dtype));
   return kernels::BitsOf(fp8 ? kernels::WeightFormat::kE4m3 : kernels::WeightFormat::kInt4) / 8.0 +
          static_cast<double>(sizeof(float)) / context.scale_inputs;

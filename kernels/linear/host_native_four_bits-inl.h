@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile of the host's native linear with weights of 4 bits: as host_native_fp8-inl.h, behind which
-// it is compiled, in a namespace that has Int4Products<T>, too: a Zero of a zero point, LoadX and
-// LoadW<i> of kStep elements, i steps into a run of kInt4Run, and Add of their products to a vector
-// of sums.
+// it is compiled, in a namespace that has Int4Products<T> and Mxfp4Products<T>, too. Either, P, has
+// a Zero of a zero point, LoadX and LoadW<i> of kStep elements, i steps into a run of kInt4Run, Add
+// of their products to a vector of sums, and kWorth, what scales of such sums are multiplied by.
 //
 // Sums are as with weights of 8 bits. A run of weights is always whole.
 
 // sums += the products of the run of weights at w[f] + k / 2.
-template <int kStepOfRun, int kRows, int kFeatures, typename T, typename Zero>
-HWY_INLINE void AddInt4Run(const T* const* x, const uint8_t* const* w, const Zero* zero,
-                           ptrdiff_t k, Sums<kRows, kFeatures>& sums) {
-  using P = Int4Products<T>;
+template <typename P, int kStepOfRun, int kRows, int kFeatures, typename T, typename Zero>
+HWY_INLINE void AddFourBitRun(const T* const* x, const uint8_t* const* w, const Zero* zero,
+                              ptrdiff_t k, Sums<kRows, kFeatures>& sums) {
   if constexpr (kStepOfRun * P::kStep < kInt4Run) {
     decltype(P::template LoadW<kStepOfRun>(w[0], zero[0])) weights[kFeatures];
 #pragma GCC unroll 8
@@ -22,14 +21,14 @@ HWY_INLINE void AddInt4Run(const T* const* x, const uint8_t* const* w, const Zer
 #pragma GCC unroll 8
       for (int f = 0; f < kFeatures; ++f) sums[r][f] = P::Add(activation, weights[f], sums[r][f]);
     }
-    AddInt4Run<kStepOfRun + 1, kRows, kFeatures>(x, w, zero, k, sums);
+    AddFourBitRun<P, kStepOfRun + 1, kRows, kFeatures>(x, w, zero, k, sums);
   }
 }
 
 // The same with n < kInt4Run activations left, from copies that zeros fill up.
-template <int kRows, int kFeatures, typename T, typename Zero>
-HWY_NOINLINE void AddInt4Tail(const T* const* x, const uint8_t* const* w, const Zero* zero,
-                              ptrdiff_t k, int n, Sums<kRows, kFeatures>& sums) {
+template <typename P, int kRows, int kFeatures, typename T, typename Zero>
+HWY_NOINLINE void AddFourBitTail(const T* const* x, const uint8_t* const* w, const Zero* zero,
+                                 ptrdiff_t k, int n, Sums<kRows, kFeatures>& sums) {
   T x_tail[kRows][kInt4Run] = {};
   const T* xs[kRows];
   const uint8_t* ws[kFeatures];
@@ -38,14 +37,14 @@ HWY_NOINLINE void AddInt4Tail(const T* const* x, const uint8_t* const* w, const 
     xs[r] = x_tail[r];
   }
   for (int f = 0; f < kFeatures; ++f) ws[f] = w[f] + k / 2;
-  AddInt4Run<0, kRows, kFeatures>(xs, ws, zero, 0, sums);
+  AddFourBitRun<P, 0, kRows, kFeatures>(xs, ws, zero, 0, sums);
 }
 
 // all += the products of inputs [k, end), which are of scale `group`. kWhole: they are whole runs.
-template <bool kWhole, int kRows, int kFeatures, typename T>
-HWY_INLINE void AddInt4Group(const T* const* x, const uint8_t* const* w, const float* const* scales,
-                             int group, int k, int end, Sums<kRows, kFeatures>& all) {
-  using P = Int4Products<T>;
+template <typename P, bool kWhole, int kRows, int kFeatures, typename T>
+HWY_INLINE void AddFourBitGroup(const T* const* x, const uint8_t* const* w,
+                                const float* const* scales, int group, int k, int end,
+                                Sums<kRows, kFeatures>& all) {
   Sums<kRows, kFeatures> sums;
   decltype(P::Zero(0)) zero[kFeatures];
 #pragma GCC unroll 8
@@ -54,22 +53,25 @@ HWY_INLINE void AddInt4Group(const T* const* x, const uint8_t* const* w, const f
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) sums[r][f] = hn::Zero(D());
   }
-  for (; k + kInt4Run <= end; k += kInt4Run) AddInt4Run<0, kRows, kFeatures>(x, w, zero, k, sums);
+  for (; k + kInt4Run <= end; k += kInt4Run)
+    AddFourBitRun<P, 0, kRows, kFeatures>(x, w, zero, k, sums);
   if constexpr (!kWhole) {
-    if (k < end) AddInt4Tail<kRows, kFeatures>(x, w, zero, k, end - k, sums);
+    if (k < end) AddFourBitTail<P, kRows, kFeatures>(x, w, zero, k, end - k, sums);
   }
 #pragma GCC unroll 8
   for (int f = 0; f < kFeatures; ++f) {
-    const V scale = hn::Set(D(), ScaleOfWord(std::bit_cast<uint32_t>(scales[f][group])));
+    const V scale =
+        hn::Set(D(), ScaleOfWord(std::bit_cast<uint32_t>(scales[f][group])) * P::kWorth);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) all[r][f] = hn::MulAdd(sums[r][f], scale, all[r][f]);
   }
 }
 
 // As ComputeBlock.
-template <typename T, int kRows, int kFeatures>
-HWY_NOINLINE void ComputeInt4Block(const LinearArgs& a, int64_t row, int64_t row_end, int feature,
-                                   const uint32_t* x_rows, const WeightsAhead* ahead) {
+template <typename T, typename P, int kRows, int kFeatures>
+HWY_NOINLINE void ComputeFourBitBlock(const LinearArgs& a, int64_t row, int64_t row_end,
+                                      int feature, const uint32_t* x_rows,
+                                      const WeightsAhead* ahead) {
   const int k = a.in_features, scale_inputs = a.scale_inputs;
   const PackedLayout layout{a.out_features, k, scale_inputs};
   const T* x[kRows];
@@ -97,9 +99,9 @@ HWY_NOINLINE void ComputeInt4Block(const LinearArgs& a, int64_t row, int64_t row
       for (int byte = line; byte < (i + scale_inputs) / 2; byte += kLineBytes)
         Ask<kFeatures>(w, byte, *ahead);
     }
-    AddInt4Group<true, kRows, kFeatures>(x, w, scales, group, i, i + scale_inputs, all);
+    AddFourBitGroup<P, true, kRows, kFeatures>(x, w, scales, group, i, i + scale_inputs, all);
   }
-  if (i < k) AddInt4Group<false, kRows, kFeatures>(x, w, scales, group, i, k, all);
+  if (i < k) AddFourBitGroup<P, false, kRows, kFeatures>(x, w, scales, group, i, k, all);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -111,27 +113,39 @@ HWY_NOINLINE void ComputeInt4Block(const LinearArgs& a, int64_t row, int64_t row
 }
 
 // As ComputeTileOfRows.
-template <typename T>
-HWY_NOINLINE void ComputeInt4TileOfRows(const LinearArgs& a, int tile, int64_t num_rows,
-                                        const uint32_t* x_rows) {
+template <typename T, typename P>
+HWY_NOINLINE void ComputeFourBitTileOfRows(const LinearArgs& a, int tile, int64_t num_rows,
+                                           const uint32_t* x_rows) {
   const int begin = tile * kNativeTileFeatures;
   const int end = std::min(begin + kNativeTileFeatures, a.out_features);
   if (num_rows >= kWidenedFromRows)
-    return ComputeWidenedTile<T, true>(a, begin, end, num_rows, x_rows);
+    return ComputeWidenedTile<T, P>(a, begin, end, num_rows, x_rows);
   const int64_t row_bytes = PackedLayout{a.out_features, a.in_features}.Int4RowElements() / 2;
   if (num_rows == 1) {
     for (int f = begin; f < end; f += kOneRowFeatures) {
       const WeightsAhead ahead = AheadOf(f, kOneRowFeatures, end, row_bytes);
-      ComputeInt4Block<T, 1, kOneRowFeatures>(a, 0, 1, f, x_rows, &ahead);
+      ComputeFourBitBlock<T, P, 1, kOneRowFeatures>(a, 0, 1, f, x_rows, &ahead);
     }
     return;
   }
   for (int f = begin; f < end; f += kScaledBlockFeatures) {
     const WeightsAhead ahead = AheadOf(f, kScaledBlockFeatures, end, row_bytes);
     for (int64_t row = 0; row < num_rows; row += kScaledBlockRows)
-      ComputeInt4Block<T, kScaledBlockRows, kScaledBlockFeatures>(a, row, num_rows, f, x_rows,
-                                                                  row == 0 ? &ahead : nullptr);
+      ComputeFourBitBlock<T, P, kScaledBlockRows, kScaledBlockFeatures>(
+          a, row, num_rows, f, x_rows, row == 0 ? &ahead : nullptr);
   }
+}
+
+template <typename T>
+HWY_NOINLINE void ComputeInt4TileOfRows(const LinearArgs& a, int tile, int64_t num_rows,
+                                        const uint32_t* x_rows) {
+  ComputeFourBitTileOfRows<T, Int4Products<T>>(a, tile, num_rows, x_rows);
+}
+
+template <typename T>
+HWY_NOINLINE void ComputeMxfp4TileOfRows(const LinearArgs& a, int tile, int64_t num_rows,
+                                         const uint32_t* x_rows) {
+  ComputeFourBitTileOfRows<T, Mxfp4Products<T>>(a, tile, num_rows, x_rows);
 }
 
 template <typename T>
