@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What 16 rows cost as one session and as 16 sessions of one row, each a client of its own over a
-// unix socket that sends its next step when it has the answer: time per step of a row. On the host
-// device, over a model whose step takes some milliseconds, and on CUDA over the 8B shape.
+// unix socket: time per step of a row. A client sends its next step when it has the answer, or one
+// step ahead of that, so that steps of all sessions wait together. On the host device, over a model
+// whose step takes some milliseconds, and on CUDA over the 8B shape.
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -107,13 +108,17 @@ class Client {
     REPRISE_CHECK(stream_->Finish().ok());
   }
 
-  void Run(uint32_t steps) {
-    for (uint32_t i = 0; i < steps; ++i) Step();
+  // ahead: steps that are sent before the answer to the one before them has come.
+  void Run(uint32_t steps, uint32_t ahead) {
+    for (uint32_t i = 0; i < steps + ahead; ++i) {
+      if (i < steps) Send();
+      if (i >= ahead) Receive();
+    }
   }
   uint64_t other_rows() const { return other_rows_; }
 
  private:
-  void Step() {
+  void Send() {
     v1::StepStreamRequest message;
     v1::StepRequest* step = message.mutable_step();
     step->set_sequence(++sequence_);
@@ -123,7 +128,10 @@ class Client {
       for (uint32_t row = 0; row < rows_; ++row) StartRow(row, step);
     }
     ++context_length_;
-    REPRISE_CHECK(stream_->Write(message) && stream_->Read(&response_) && response_.has_step());
+    REPRISE_CHECK(stream_->Write(message));
+  }
+  void Receive() {
+    REPRISE_CHECK(stream_->Read(&response_) && response_.has_step());
     other_rows_ += response_.step().report().other_rows();
   }
   void StartRow(uint32_t row, v1::StepRequest* step) {
@@ -148,7 +156,7 @@ class Client {
 };
 
 void Sessions(benchmark::State& state, runtime::DeviceKind kind, uint32_t sessions,
-              uint32_t max_joint_requests) {
+              uint32_t max_joint_requests, uint32_t ahead) {
   std::string why;
   if (kind == runtime::DeviceKind::kCuda && runtime::CountCudaDevices(&why) == 0)
     return state.SkipWithError(why.c_str());
@@ -159,7 +167,7 @@ void Sessions(benchmark::State& state, runtime::DeviceKind kind, uint32_t sessio
   const auto run = [&] {
     std::vector<std::thread> threads;
     for (const auto& client : clients)
-      threads.emplace_back([&client] { client->Run(kStepsPerRound); });
+      threads.emplace_back([&client, ahead] { client->Run(kStepsPerRound, ahead); });
     for (std::thread& thread : threads) thread.join();
   };
   run();  // paces become known, buffers grow
@@ -177,30 +185,36 @@ void Sessions(benchmark::State& state, runtime::DeviceKind kind, uint32_t sessio
 
 constexpr auto kHost = runtime::DeviceKind::kHost;
 constexpr auto kCuda = runtime::DeviceKind::kCuda;
-void HostOneSessionOf16Rows(benchmark::State& state) { Sessions(state, kHost, 1, 64); }
-void HostSixteenSessionsOfOneRow(benchmark::State& state) { Sessions(state, kHost, kRows, 64); }
-void HostSixteenSessionsEachAlone(benchmark::State& state) { Sessions(state, kHost, kRows, 1); }
-void CudaOneSessionOf16Rows(benchmark::State& state) { Sessions(state, kCuda, 1, 64); }
-void CudaSixteenSessionsOfOneRow(benchmark::State& state) { Sessions(state, kCuda, kRows, 64); }
-void CudaSixteenSessionsEachAlone(benchmark::State& state) { Sessions(state, kCuda, kRows, 1); }
-BENCHMARK(HostOneSessionOf16Rows)->UseManualTime()->Iterations(4)->Unit(benchmark::kMicrosecond);
-BENCHMARK(HostSixteenSessionsOfOneRow)
-    ->UseManualTime()
-    ->Iterations(4)
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK(HostSixteenSessionsEachAlone)
-    ->UseManualTime()
-    ->Iterations(4)
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK(CudaOneSessionOf16Rows)->UseManualTime()->Iterations(4)->Unit(benchmark::kMicrosecond);
-BENCHMARK(CudaSixteenSessionsOfOneRow)
-    ->UseManualTime()
-    ->Iterations(4)
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK(CudaSixteenSessionsEachAlone)
-    ->UseManualTime()
-    ->Iterations(4)
-    ->Unit(benchmark::kMicrosecond);
+void Register(const std::string& device, runtime::DeviceKind kind) {
+  struct Case {
+    const char* name;
+    uint32_t sessions, max_joint_requests, ahead;
+  };
+  constexpr Case kCases[] = {
+      {"OneSessionOf16Rows", 1, 64, 0},
+      {"SixteenSessionsOfOneRow", kRows, 64, 0},
+      {"OneSessionOf16RowsAStepAhead", 1, 64, 1},
+      {"SixteenSessionsOfOneRowAStepAhead", kRows, 64, 1},
+      {"SixteenSessionsEachAlone", kRows, 1, 0},
+  };
+  for (const Case& c : kCases)
+    benchmark::RegisterBenchmark((device + c.name).c_str(),
+                                 [c, kind](benchmark::State& state) {
+                                   Sessions(state, kind, c.sessions, c.max_joint_requests, c.ahead);
+                                 })
+        ->UseManualTime()
+        ->Iterations(4)
+        ->Unit(benchmark::kMicrosecond);
+}
 
 }  // namespace
 }  // namespace reprise::service
+
+int main(int argc, char** argv) {
+  reprise::service::Register("Host", reprise::runtime::DeviceKind::kHost);
+  reprise::service::Register("Cuda", reprise::runtime::DeviceKind::kCuda);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
