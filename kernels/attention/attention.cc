@@ -110,7 +110,7 @@ absl::Status LaunchBulkDecode(runtime::Stream& stream, const KernelSet& kernels,
   return stream.Launch(kernel->kernel,
                        {.grid_x = NumDecodeShares(kernels, args.num_heads, args.kv),
                         .block = kernel->threads,
-                        .shared_bytes = BulkLayout(args.kv.head_dim).bytes,
+                        .shared_bytes = BulkLayout(args.kv.head_dim, args.kv.ElementBytes()).bytes,
                         .label = kernel->label()},
                        args);
 }

@@ -73,11 +73,12 @@ bool MatrixAttentionFits(const KernelSet& kernels, const AttentionArgs& args) {
 const LoadedKernel* BulkDecodeKernel(const KernelSet& kernels, int32_t num_heads,
                                      const KvLayout& kv, bool tiles) {
   if (num_heads / kv.num_kv_heads > kBulkMaxGroup || kv.block_size % kBulkChunk != 0 ||
-      !kv.CanSwizzle())
+      !kv.CanSwizzle() || kv.dtype == runtime::DType::kE5m2)
     return nullptr;
   const KernelFamily& family = tiles ? kAttentionDecodeBulkTiles : kAttentionDecodeBulk;
   const LoadedKernel* const kernel = kernels.Find(family, kv.head_dim, kv.dtype);
-  if (kernel == nullptr || BulkLayout(kv.head_dim).bytes > kernels.device.max_shared_bytes)
+  if (kernel == nullptr ||
+      BulkLayout(kv.head_dim, kv.ElementBytes()).bytes > kernels.device.max_shared_bytes)
     return nullptr;
   return kernel;
 }

@@ -75,7 +75,8 @@ class BulkConsumer {
   static constexpr int kPasses = kBulkMaxGroup / kBulkMergeRows;
   static constexpr int kColumns =
       (kBulkMergeRows * (kHeadSize / 4) + kBulkComputeThreads - 1) / kBulkComputeThreads;
-  using Softmax = TokenSoftmax<T, kHeadSize>;
+  using K = typename Shared::Element;
+  using Softmax = TokenSoftmax<T, kHeadSize, K>;
   using Items = RingPlace<kBulkItems>;
   using Queries = RingPlace<kBulkQueries>;
 
@@ -122,7 +123,8 @@ class BulkConsumer {
 
   REPRISE_FN void RunTile(const BulkItem& item, uint32_t count) {
     const uint32_t* const places = shared_.Places(Items::At(count));
-    BulkTile<T, kHeadSize>(a_, shared_, item).Run(places, score_factor_, softmax_);
+    BulkTile<T, Shared>(a_, shared_, item)
+        .Run(places, ScoreFactorOf<K>(a_, score_factor_, item.kv_head), softmax_);
     const uint32_t place = places[Warp()] + ItemChunks(item) / kBulkWarps;
     stage_ = RingPlace<kStages>::At(place);
     turn_ = RingPlace<kStages>::Turn(place);
@@ -135,6 +137,7 @@ class BulkConsumer {
     const uint32_t origin = item.row.origin + leaf * item.row.leaf_tokens;
     const uint32_t left = item.row.kv_end - origin;
     const uint32_t end = origin + (left < item.row.leaf_tokens ? left : item.row.leaf_tokens);
+    const float score_factor = ScoreFactorOf<K>(a_, score_factor_, item.kv_head);
     uint32_t token = origin + static_cast<uint32_t>(Warp() * kBulkChunk);
     for (; token < end; token += kBulkWarps * kBulkChunk) {
       const int chunk = Warp() * kStages + stage_;
@@ -143,7 +146,7 @@ class BulkConsumer {
                                         end - token < kBulkChunk ? end - token : kBulkChunk};
       if (!seen.all()) ClearUnseen(chunk, seen);
       softmax_.Take(SharedAddress(shared_.Keys(chunk)), SharedAddress(shared_.Values(chunk)),
-                    score_factor_, seen, [&](float(&s)[4]) { AdjustScores(item, token, s); });
+                    score_factor, seen, [&](float(&s)[4]) { AdjustScores(item, token, s); });
       SyncWarp();
       if (Lane() == 0) FreeChunk(shared_.Barrier(kBarriers.empty + chunk));
       if (++stage_ == kStages) {
@@ -164,8 +167,8 @@ class BulkConsumer {
           head < group_ ? AlibiSlope(a_, static_cast<int>(item.kv_head) * group_ + head) : 0.0f;
       REPRISE_UNROLL
       for (int h = 0; h < 2; ++h)
-        s[2 * h + i] += AlibiBias(slope, token + static_cast<uint32_t>(Softmax::Dimension(h)),
-                                  item.row.kv_end - 1);
+        s[2 * h + i] +=
+            AlibiBias(slope, token + static_cast<uint32_t>(Softmax::Token(h)), item.row.kv_end - 1);
     }
   }
 
@@ -175,7 +178,7 @@ class BulkConsumer {
     for (int i = Lane(); i < kBulkChunk * kChunksOfRow; i += kWarpSize) {
       const uint32_t row = static_cast<uint32_t>(i / kChunksOfRow);
       if (row >= seen.begin && row < seen.end) continue;
-      for (int panel = 0; panel < kHeadSize / 64; ++panel) {
+      for (int panel = 0; panel < Shared::kPanels; ++panel) {
         const int at = panel * kBulkChunk * kKvPanelBytes + i * kKvChunkBytes;
         *reinterpret_cast<Vec<uint32_t, 4>*>(shared_.Keys(chunk) + at) = {};
         *reinterpret_cast<Vec<uint32_t, 4>*>(shared_.Values(chunk) + at) = {};
@@ -283,8 +286,8 @@ class BulkConsumer {
   REPRISE_FN void StoreRow(const BulkItem& item, RowFold (&fold)[kPasses][kColumns]) {
     const int first = static_cast<int>(item.kv_head) * group_;
     ForColumns(fold, [&](int head, int column, const RowFold& mine) {
-      StoreOutput4<T>(a_, item.row.query, first + head, column, mine.row.v, mine.row.max,
-                      mine.row.sum);
+      StoreOutput4<T, K>(a_, item.row.query, first + head, column, mine.row.v, mine.row.max,
+                         mine.row.sum);
     });
   }
   // Stores what was folded as a piece of `count` leaves, and starts over.
@@ -308,9 +311,10 @@ class BulkConsumer {
       if (kTiles && item.is_tile()) {
         uint32_t member = 0;
         for (uint32_t left = last; left != 0; left >>= 1, ++member)
-          if ((left & 1u) != 0) FoldPieces<T>(a_, MemberItem(a_, item, member), group_, ThreadX());
+          if ((left & 1u) != 0)
+            FoldPieces<T, K>(a_, MemberItem(a_, item, member), group_, ThreadX());
       } else if (last != 0) {
-        FoldPieces<T>(a_, item, group_, ThreadX());
+        FoldPieces<T, K>(a_, item, group_, ThreadX());
         order_.Finish();
       }
     }
@@ -403,12 +407,14 @@ REPRISE_FN void ClearBulkQueries(const Shared& shared, int threads) {
     *reinterpret_cast<Vec<uint32_t, 4>*>(shared.Query(0) + i) = {};
 }
 
-template <typename T, int kHeadSize, bool kTiles>
+// K: elements of KV, T or E4m3.
+template <typename T, int kHeadSize, bool kTiles, typename K = T>
 REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs& a, unsigned char* base) {
   if (!a.reads_ahead) WaitForPrevious();
   const DecodeShare share = a.shares[BlockX()];
   const bool has_work = !(share.begin == share.end);  // not waited for yet
-  const BulkShared<kHeadSize> shared{base};
+  using Shared = BulkShared<K, kHeadSize>;
+  const Shared shared{base};
   if (Warp() == 0) InitBulkBarriers(shared, kTiles);
   ClearBulkQueries(shared, kBulkThreads);
   FenceBulkCopies();
@@ -417,7 +423,6 @@ REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs& a, unsigned char* b
     if (BlockX() == 0) WaitForPrevious();
     return;
   }
-  using Shared = BulkShared<kHeadSize>;
   const BulkKernelOrder order;
   if (Warp() < kBulkWarps) {
     BulkConsumer<T, kTiles, Shared, BulkKernelOrder>(a, shared, order, {}).Run();

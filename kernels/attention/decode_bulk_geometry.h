@@ -27,12 +27,18 @@ inline constexpr int kBulkItems = 4;
 inline constexpr int kBulkQueries = 2;
 
 // Chunks of a warp's ring: 96 KB of KV per block, so that two blocks fit a multiprocessor; with
-// heads above 128 up to 128 KB, and one block.
-constexpr int BulkStages(int head_size) { return head_size == 64 ? 6 : head_size <= 128 ? 3 : 2; }
+// heads above 128 up to 128 KB, and one block. element_bytes: of KV.
+constexpr int BulkStages(int head_size, int element_bytes = 2) {
+  const int row_bytes = head_size * element_bytes;
+  return row_bytes == 128 ? 6 : row_bytes <= 256 ? 3 : 2;
+}
 constexpr int BulkBlocksPerMultiprocessor(int head_size) { return head_size <= 128 ? 2 : 1; }
+// Of queries.
 constexpr uint32_t BulkRowBytes(int head_size) { return static_cast<uint32_t>(head_size) * 2; }
 // Of a chunk's K or V.
-constexpr uint32_t BulkTileBytes(int head_size) { return kBulkChunk * BulkRowBytes(head_size); }
+constexpr uint32_t BulkTileBytes(int head_size, int element_bytes) {
+  return static_cast<uint32_t>(kBulkChunk * head_size * element_bytes);
+}
 // Query rows that the warps merge at a time, and floats of one of them: 4 more than needed, so that
 // the lanes' columns are in different banks.
 inline constexpr int kBulkMergeRows = 4;
@@ -94,9 +100,10 @@ constexpr BulkBarriers BulkBarriersFor(int stages) {
   return b;
 }
 
-constexpr BulkSharedLayout BulkLayout(int head_size, int stages) {
+constexpr BulkSharedLayout BulkLayout(int head_size, int stages, int element_bytes) {
   BulkSharedLayout l;
-  l.query = l.ring + 2 * BulkTileBytes(head_size) * static_cast<uint32_t>(kBulkWarps * stages);
+  l.query = l.ring + 2 * BulkTileBytes(head_size, element_bytes) *
+                         static_cast<uint32_t>(kBulkWarps * stages);
   l.merge = l.query + kBulkQueries * kBulkMaxGroup * BulkRowBytes(head_size);
   l.max =
       l.merge + kBulkWarps * kBulkMergeRows * 4 * static_cast<uint32_t>(BulkMergeStride(head_size));
@@ -109,15 +116,22 @@ constexpr BulkSharedLayout BulkLayout(int head_size, int stages) {
   return l;
 }
 // Of a kernel of its own.
-constexpr BulkSharedLayout BulkLayout(int head_size) {
-  return BulkLayout(head_size, BulkStages(head_size));
+constexpr BulkSharedLayout BulkLayout(int head_size, int element_bytes) {
+  return BulkLayout(head_size, BulkStages(head_size, element_bytes), element_bytes);
 }
-static_assert(BulkLayout(64).barriers % 8 == 0 && BulkLayout(128).barriers % 8 == 0 &&
-              BulkLayout(192).barriers % 8 == 0 && BulkLayout(256).barriers % 8 == 0);
+static_assert(BulkLayout(64, 2).barriers % 8 == 0 && BulkLayout(128, 2).barriers % 8 == 0 &&
+              BulkLayout(192, 2).barriers % 8 == 0 && BulkLayout(256, 2).barriers % 8 == 0 &&
+              BulkLayout(128, 1).barriers % 8 == 0);
 
 // Whether a device has kernels for heads of so many elements.
 constexpr bool HasBulkHeadSize(const DeviceTraits& traits, int head_size) {
-  return traits.bulk_copy && static_cast<int>(BulkLayout(head_size).bytes) <= traits.shared_bytes;
+  return traits.bulk_copy &&
+         static_cast<int>(BulkLayout(head_size, 2).bytes) <= traits.shared_bytes;
+}
+// Of KV of 8 bits.
+constexpr bool HasBulkFp8HeadSize(const DeviceTraits& traits, int head_size) {
+  return traits.bulk_copy &&
+         static_cast<int>(BulkLayout(head_size, 1).bytes) <= traits.shared_bytes;
 }
 
 }  // namespace reprise::kernels

@@ -13,14 +13,16 @@
 
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
-// A block's shared memory.
-template <int kHeadSize, int kNumStages = BulkStages(kHeadSize)>
+// A block's shared memory. K: elements of KV.
+template <typename K, int kHeadSize, int kNumStages = BulkStages(kHeadSize, sizeof(K))>
 struct BulkShared {
+  using Element = K;
   static constexpr int kHead = kHeadSize;
   static constexpr int kStages = kNumStages;
-  static constexpr BulkSharedLayout kLayout = BulkLayout(kHeadSize, kStages);
+  static constexpr BulkSharedLayout kLayout = BulkLayout(kHeadSize, kStages, sizeof(K));
   static constexpr BulkBarriers kBarriers = BulkBarriersFor(kStages);
-  static constexpr uint32_t kTile = BulkTileBytes(kHeadSize);
+  static constexpr uint32_t kTile = BulkTileBytes(kHeadSize, sizeof(K));
+  static constexpr int kPanels = kHeadSize * static_cast<int>(sizeof(K)) / kKvPanelBytes;
 
   REPRISE_FN unsigned char* Keys(int chunk) const {
     return base + kLayout.ring + static_cast<uint32_t>(chunk) * 2 * kTile;
@@ -159,6 +161,7 @@ class BulkProducer {
   }
 
  private:
+  using K = typename Shared::Element;
   static constexpr int kHeadSize = Shared::kHead;
   static constexpr BulkBarriers kBarriers = Shared::kBarriers;
   static constexpr int kStages = Shared::kStages;
@@ -222,7 +225,7 @@ class BulkProducer {
 
   // What a lane asks for: K and V of a chunk, of the tokens alone that the row sees.
   struct ChunkRequest {
-    const T* keys;   // the first row of the first panel
+    const K* keys;   // the first row of the first panel
     uint32_t rows;   // of the chunk's
     uint32_t first;  // of them
     int stage;
@@ -241,9 +244,9 @@ class BulkProducer {
     r.rows = rows - r.first;
     uint32_t in_block;
     block_size_.Quotient(origin, &in_block);
-    r.keys = static_cast<const T*>(a_.kv_cache) +
+    r.keys = static_cast<const K*>(a_.kv_cache) +
              a_.kv.HeadOffset(page, kKeys, static_cast<int>(item.kv_head)) +
-             a_.kv.RowOffset(in_block + r.first, sizeof(T));
+             a_.kv.RowOffset(in_block + r.first, sizeof(K));
     r.stage = static_cast<int>(lane_ % kBulkWarps) * kStages + Stages::At(count);
     r.turn = Stages::Turn(count);
     r.again = kTiles && item.is_tile();
@@ -266,9 +269,9 @@ class BulkProducer {
   REPRISE_FN void Copy(const ChunkRequest& r) const {
     uint64_t* const full = shared_.Barrier(kBarriers.full + r.stage);
     if (r.rows == 0) return BarrierArrive(full);
-    BarrierArriveExpectBytes(full, 2 * r.rows * BulkRowBytes(kHeadSize));
-    const T* const values = r.keys + a_.kv.HeadOffset(0, kValues, 0);
-    const auto copy = [&](unsigned char* to, const T* from, uint32_t bytes) {
+    BarrierArriveExpectBytes(full, 2 * r.rows * (Shared::kTile / kBulkChunk));
+    const K* const values = r.keys + a_.kv.HeadOffset(0, kValues, 0);
+    const auto copy = [&](unsigned char* to, const K* from, uint32_t bytes) {
       if (kTiles && r.again) {
         CopyBulk(to, from, bytes, full);
       } else {
@@ -276,12 +279,13 @@ class BulkProducer {
       }
     };
     if (r.rows == kBulkChunk && a_.kv.block_size == kBulkChunk) {
-      copy(shared_.Keys(r.stage), r.keys, BulkTileBytes(kHeadSize));
-      copy(shared_.Values(r.stage), values, BulkTileBytes(kHeadSize));
+      copy(shared_.Keys(r.stage), r.keys, Shared::kTile);
+      copy(shared_.Values(r.stage), values, Shared::kTile);
       return;
     }
-    for (int panel = 0; panel < kHeadSize / 64; ++panel) {
-      const int64_t offset = static_cast<int64_t>(panel) * a_.kv.block_size * 64;
+    constexpr int kOfPanel = kKvPanelBytes / static_cast<int>(sizeof(K));
+    for (int panel = 0; panel < Shared::kPanels; ++panel) {
+      const int64_t offset = static_cast<int64_t>(panel) * a_.kv.block_size * kOfPanel;
       const uint32_t at = (static_cast<uint32_t>(panel) * kBulkChunk + r.first) * kKvPanelBytes;
       copy(shared_.Keys(r.stage) + at, r.keys + offset, r.rows * kKvPanelBytes);
       copy(shared_.Values(r.stage) + at, values + offset, r.rows * kKvPanelBytes);

@@ -25,13 +25,12 @@ REPRISE_FN BulkItem MemberItem(const AttentionArgs& a, const BulkItem& item, uin
   return BulkItem{item.num_leaves, item.leaf, item.kv_head, entry, a.decode_rows[entry]};
 }
 
-template <typename T, int kHeadSize>
+template <typename T, typename Shared>
 class BulkTile {
  public:
-  using Softmax = TokenSoftmax<T, kHeadSize>;
+  using Softmax = TokenSoftmax<T, Shared::kHead, typename Shared::Element>;
 
-  REPRISE_FN BulkTile(const AttentionArgs& a, const BulkShared<kHeadSize>& shared,
-                      const BulkItem& item)
+  REPRISE_FN BulkTile(const AttentionArgs& a, const Shared& shared, const BulkItem& item)
       : a_(a), shared_(shared), item_(item), group_(a.num_heads / a.kv.num_kv_heads) {
     REPRISE_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -41,7 +40,7 @@ class BulkTile {
     }
   }
 
-  // places: BulkShared::Places of the item.
+  // places: BulkShared::Places of the item. score_factor: ScoreFactorOf its KV head.
   REPRISE_FN void Run(const uint32_t* places, float score_factor, Softmax& softmax) const {
     const bool has_rows = Warp() * BulkWarpMembers(group_) < item_.row.num_members;
     if (has_rows) LoadQueries(softmax);
@@ -70,8 +69,9 @@ class BulkTile {
   }
 
  private:
-  static constexpr BulkBarriers kBarriers = BulkShared<kHeadSize>::kBarriers;
-  static constexpr int kStages = BulkShared<kHeadSize>::kStages;
+  static constexpr int kHeadSize = Shared::kHead;
+  static constexpr BulkBarriers kBarriers = Shared::kBarriers;
+  static constexpr int kStages = Shared::kStages;
   using Stages = RingPlace<kStages>;
 
   // A column of the warp's products.
@@ -108,7 +108,7 @@ class BulkTile {
       REPRISE_UNROLL
       for (int h = 0; h < 2; ++h)
         s[2 * h + i] +=
-            AlibiBias(slope, token + static_cast<uint32_t>(Softmax::Dimension(h)), position);
+            AlibiBias(slope, token + static_cast<uint32_t>(Softmax::Token(h)), position);
     }
   }
 
@@ -134,7 +134,7 @@ class BulkTile {
   }
 
   const AttentionArgs& a_;
-  const BulkShared<kHeadSize>& shared_;
+  const Shared& shared_;
   const BulkItem& item_;
   const int group_;
   // Of the lane's columns Softmax::Head(i).

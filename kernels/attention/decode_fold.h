@@ -100,7 +100,8 @@ REPRISE_FN FoldedColumns LoadPiece(const AttentionArgs& a, int64_t at, int colum
 // Puts a row's pieces together and stores the result: every thread `thread` of kBulkComputeThreads
 // some columns. Where pieces begin is not known before they are there, so every leaf's place is
 // read, a batch of independent loads at a time, and what is no piece counts as no tokens.
-template <typename T>
+// K: elements of KV.
+template <typename T, typename K>
 REPRISE_FN void FoldPieces(const AttentionArgs& a, const BulkItem& item, int group, int thread) {
   constexpr uint32_t kBatch = 2 * kNodeLeaves;
   const int columns = a.kv.head_dim / 4;
@@ -131,7 +132,7 @@ REPRISE_FN void FoldPieces(const AttentionArgs& a, const BulkItem& item, int gro
         row = Fold(row, sum);
       }
     }
-    StoreOutput4<T>(a, item.row.query, head, column, row.v, row.max, row.sum);
+    StoreOutput4<T, K>(a, item.row.query, head, column, row.v, row.max, row.sum);
   }
 }
 

@@ -145,6 +145,18 @@
   X(reprise_attention_decode_bulk_tiles_f16_256, kAttentionDecodeBulkTiles, Thread,                \
     (AttentionDecodeBulkBody<F16, 256, true>), AttentionArgs, Threads(kBulkThreads), 1, F16, None, \
     F16, 256, HasBulkHeadSize)                                                                     \
+  X(reprise_attention_decode_bulk_bf16_fp8_128, kAttentionDecodeBulk, Thread,                      \
+    (AttentionDecodeBulkBody<Bf16, 128, false, E4m3>), AttentionArgs, Threads(kBulkThreads), 2,    \
+    Bf16, None, Fp8, 128, HasBulkFp8HeadSize)                                                      \
+  X(reprise_attention_decode_bulk_f16_fp8_128, kAttentionDecodeBulk, Thread,                       \
+    (AttentionDecodeBulkBody<F16, 128, false, E4m3>), AttentionArgs, Threads(kBulkThreads), 2,     \
+    F16, None, Fp8, 128, HasBulkFp8HeadSize)                                                       \
+  X(reprise_attention_decode_bulk_tiles_bf16_fp8_128, kAttentionDecodeBulkTiles, Thread,           \
+    (AttentionDecodeBulkBody<Bf16, 128, true, E4m3>), AttentionArgs, Threads(kBulkThreads), 2,     \
+    Bf16, None, Fp8, 128, HasBulkFp8HeadSize)                                                      \
+  X(reprise_attention_decode_bulk_tiles_f16_fp8_128, kAttentionDecodeBulkTiles, Thread,            \
+    (AttentionDecodeBulkBody<F16, 128, true, E4m3>), AttentionArgs, Threads(kBulkThreads), 2, F16, \
+    None, Fp8, 128, HasBulkFp8HeadSize)                                                            \
   X(reprise_attention_prefill_group_bf16_64, kAttentionPrefillGroup, Thread,                       \
     (AttentionPrefillGroupBody<Bf16, 64>), AttentionArgs, Threads(kGroupThreads), 1, Bf16, None,   \
     Bf16, 64, HasGroupHeadSize)                                                                    \

@@ -71,7 +71,7 @@ struct StepSharedLayout {
 
 constexpr StepSharedLayout StepLayout(int head_size) {
   StepSharedLayout l;
-  const uint32_t attention = BulkLayout(head_size, StepKvStages(head_size)).bytes;
+  const uint32_t attention = BulkLayout(head_size, StepKvStages(head_size), 2).bytes;
   l.ring = l.attention + (attention + 1023) / 1024 * 1024;
   l.sums = l.ring + kStreamSlots * kStreamSlotBytes;
   l.args = l.sums + kStreamSums * StreamSumBytes(kStepTokens);

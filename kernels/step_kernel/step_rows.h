@@ -132,7 +132,7 @@ class StepNorm {
 template <typename T, int kHeadSize>
 class StepRows {
  public:
-  using Shared = BulkShared<kHeadSize, StepKvStages(kHeadSize)>;
+  using Shared = BulkShared<T, kHeadSize, StepKvStages(kHeadSize)>;
 
   REPRISE_FN StepRows(const StepFlags& flags, unsigned char* shared)
       : flags_(flags), shared_(shared), kv_{shared + kLayout.attention} {}

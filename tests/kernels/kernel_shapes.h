@@ -113,7 +113,7 @@ inline size_t AttentionDecodeMatrixBytes(const kernels::DeviceTraits& traits,
 }
 inline size_t AttentionDecodeBulkBytes(const kernels::DeviceTraits&,
                                        const kernels::KernelInstance& instance) {
-  return kernels::BulkLayout(instance.tile).bytes;
+  return kernels::BulkLayout(instance.tile, KvBytes(instance)).bytes;
 }
 inline size_t StepKernelBytes(const kernels::DeviceTraits&,
                               const kernels::KernelInstance& instance) {
