@@ -81,6 +81,9 @@ absl::StatusOr<EnginePreview> PreviewEngine(runtime::Device& device,
       .weights_bytes = weights.bytes(),
       .kv_bytes_per_token = geometry.BlockBytes() / static_cast<uint64_t>(geometry.block_size),
       .state_bytes_per_row = spec.RowStateBytes(options.dtype),
+      .takes_long_factors = spec.rope.scaling == models::RopeScaling::kLongRope
+                                ? std::optional(spec.rope.takes_long_factors)
+                                : std::nullopt,
       .kernels = {}};
 
   // What the layers would launch is written down, and nothing launched: nobody follows addresses.

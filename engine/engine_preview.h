@@ -5,6 +5,7 @@
 #define REPRISE_ENGINE_ENGINE_PREVIEW_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,15 +34,18 @@ struct EnginePreview {
   uint64_t weights_bytes = 0;
   uint64_t kv_bytes_per_token = 0;   // in all layers
   uint64_t state_bytes_per_row = 0;  // beside KV, in all layers; 0: none
+  // Of longrope, whether its long factors count: contexts are as long as the options allow.
+  std::optional<bool> takes_long_factors = std::nullopt;
   std::vector<LayerKernel> kernels;  // each once, in the order of their first launch
 
   // No kernel is a reference.
   bool is_tuned() const;
 };
 
-// Of `options` the types, the policy of linear layers and the block size count. Loads no weights;
-// takes tens of megabytes of the device for as long as it runs. Errors: those that an engine would
-// answer for the spec, the options and the device; none of weights and of memory.
+// Of `options` the types, the policy of linear layers, the block size and the longest context
+// count. Loads no weights; takes tens of megabytes of the device for as long as it runs. Errors:
+// those that an engine would answer for the spec, the options and the device; none of weights and
+// of memory.
 absl::StatusOr<EnginePreview> PreviewEngine(runtime::Device& device, const models::ModelSpec& spec,
                                             const DecodeEngineOptions& options);
 

@@ -179,6 +179,7 @@ absl::StatusOr<models::ModelSpec> ModelToRun(const DecodeEngineOptions& options,
                                              const models::ModelSpec& spec,
                                              const runtime::DeviceProperties& device) {
   models::ModelSpec model = spec;
+  model.rope.FitContexts(options.max_context_length);
   if (!options.round_activations) return model;
   if (!model.weight_quantization || !model.weight_quantization->means_rounding)
     return absl::InvalidArgumentError(

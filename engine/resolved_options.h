@@ -37,7 +37,8 @@ LinearPolicy ResolveLinear(const DecodeEngineOptions& options, const models::Mod
 absl::Status CheckLinear(const DecodeEngineOptions& options,
                          const runtime::DeviceProperties& device);
 
-// The model as an engine of resolved options runs it: it rounds activations where they say so.
+// The model as an engine of resolved options runs it: its rope fits their contexts
+// (RopeSpec::FitContexts), and it rounds activations where they say so.
 // Errors: InvalidArgument where its checkpoint does not mean that, or no kernel does it.
 absl::StatusOr<models::ModelSpec> ModelToRun(const DecodeEngineOptions& options,
                                              const models::ModelSpec& spec,

@@ -252,7 +252,9 @@ absl::Status Serve(const ServeFlags& flags, const std::string& commit, Console& 
   options.record.source = flags.engine.source;
   // A simulated device has no KV contents, and its model no weights.
   if (!flags.engine.device.choice.simulated) {
-    REPRISE_ASSIGN_OR_RETURN(options.model, service::ModelFingerprint(flags.engine.source));
+    REPRISE_ASSIGN_OR_RETURN(
+        options.model,
+        service::ModelFingerprint(flags.engine.source, flags.engine.engine.max_context_length));
   }
   REPRISE_ASSIGN_OR_RETURN(options.max_message_bytes, MaxMessageBytes(flags, &console));
   options.report = [&state](const std::string& what) { state.AddReport(what); };

@@ -64,6 +64,8 @@ class Fixture:
     quantization: str | None = None
     # Whether the reference rounds what these layers read to E4M3 too, token by token.
     rounds_activations: bool = False
+    # Whether the reference has longrope's long factors whatever the length of a sequence.
+    long_factors_alone: bool = False
     # Of its random numbers; None: its place in FIXTURES.
     seed_place: int | None = None
 
@@ -405,6 +407,86 @@ def phi3_tiny():
     )
     return Fixture(
         "phi3-tiny", what, config, Phi3ForCausalLM, torch.bfloat16, transformers4_dialect=True
+    )
+
+
+def longrope(short_factor, long_factor, **fields):
+    return {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": short_factor,
+        "long_factor": long_factor,
+        **fields,
+    }
+
+
+def phi3_longrope_tiny():
+    # cos and sin grow by sqrt(1 + ln(256 / 32) / ln(32)).
+    config = config_of(
+        Phi3Config,
+        vocab=75,
+        hidden=48,
+        intermediate=56,
+        heads=(4, 2),
+        rms_norm_eps=1e-5,
+        original_max_position_embeddings=32,
+        rope_parameters=longrope(
+            [1.0, 1.02, 1.15, 1.4, 1.7, 2.3], [1.05, 1.6, 2.4, 3.7, 6.2, 7.9]
+        ),
+        sliding_window=None,
+        pad_token_id=0,
+        tie_word_embeddings=False,
+    )
+    what = (
+        "Phi-3 with longrope from 32 to 256 positions, its long factors in sequences of any "
+        "length, where transformers has short ones to 32 tokens: GQA 4/2, head_dim 12, untied, "
+        f"bf16 checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "phi3-longrope-tiny",
+        what,
+        config,
+        Phi3ForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+        long_factors_alone=True,
+        seed_place=60,
+    )
+
+
+def phi4_mini_tiny():
+    # 12 of the 16 elements of a head turn, and they alone grow by attention_factor.
+    config = config_of(
+        Phi3Config,
+        vocab=81,
+        hidden=64,
+        intermediate=56,
+        heads=(4, 2),
+        rms_norm_eps=1e-5,
+        original_max_position_embeddings=256,
+        rope_parameters=longrope(
+            [1.0, 1.1, 1.5, 2.2, 2.9, 4.1],
+            [1.2, 2.3, 5.6, 9.8, 14.0, 21.0],
+            attention_factor=1.25,
+            partial_rotary_factor=0.75,
+        ),
+        sliding_window=None,
+        pad_token_id=0,
+        tie_word_embeddings=True,
+    )
+    what = (
+        "Phi-4-mini: longrope of 12 of the 16 elements of a head, with an attention_factor, short "
+        "factors at all of its positions, q, k and v in one tensor: GQA 4/2, tied, bf16 "
+        f"checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "phi4-mini-tiny",
+        what,
+        config,
+        Phi3ForCausalLM,
+        torch.bfloat16,
+        transformers4_dialect=True,
+        seed_place=61,
     )
 
 
@@ -820,4 +902,6 @@ FIXTURES = [
     granite_hybrid_moe_tiny,
     bamba_tiny,
     fp8_rounded_tiny,
+    phi3_longrope_tiny,
+    phi4_mini_tiny,
 ]

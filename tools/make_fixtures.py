@@ -17,6 +17,7 @@ gives the same bits with the same versions on the same kind of CPU.
 """
 
 import argparse
+import copy
 import json
 import os
 import re
@@ -157,7 +158,14 @@ def to_transformers4(config):
         config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
         rope = dict(rope["full_attention"])
     config["rope_theta"] = rope.pop("rope_theta")
-    config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
+    if rope["rope_type"] == "longrope":
+        # As Phi-3 and Phi-4 are published; the original context stands beside it already.
+        rope.pop("original_max_position_embeddings", None)
+        config["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+        rope["type"] = rope.pop("rope_type")
+        config["rope_scaling"] = rope
+    else:
+        config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
     if config["model_type"] == "qwen3_moe" and "num_local_experts" in config:
         config["num_experts"] = config.pop("num_local_experts")
     config["torch_dtype"] = config.pop("dtype")
@@ -220,7 +228,21 @@ def load_in_double(fixture, directory):
     model.set_experts_implementation("eager")  # others do not compute in double
     model.eval()
     check_loaded(fixture, model, directory)
+    if fixture.long_factors_alone:
+        take_long_factors(model)
     return model.to(dtype=torch.float64)
+
+
+def take_long_factors(model):
+    """Gives the loaded model longrope's long factors at every length. transformers takes the short
+    ones as long as a sequence is no longer than the original context; an engine has one choice.
+    """
+    config = copy.deepcopy(model.config)
+    config.rope_parameters["short_factor"] = config.rope_parameters["long_factor"]
+    published = model.model.rotary_emb
+    model.model.rotary_emb = type(published)(config=config)
+    if torch.equal(model.model.rotary_emb.inv_freq, published.inv_freq):
+        raise SystemExit("short and long factors give the same frequencies")
 
 
 def check_loaded(fixture, model, directory):

@@ -13,7 +13,8 @@ namespace reprise::kernels {
 
 // out[t, h] = table[token_id[t], h] * multiplier
 // rope[t, i] = (cos, sin)(float(position[t]) * inverse_frequency[i]) * rope_multiplier, in f32 as
-// the reference implementations do. Grid: max_tokens blocks; blocks beyond the live count leave.
+// the reference implementations do; (1, 0) where inverse_frequency[i] is 0, of what is not turned.
+// Grid: max_tokens blocks; blocks beyond the live count leave.
 // Errors: InvalidArgument on max_tokens < 1.
 absl::Status Embedding(runtime::Stream& stream, const KernelSet& kernels, const EmbeddingArgs& args,
                        uint32_t max_tokens);

@@ -19,7 +19,7 @@ struct EmbeddingArgs {
   int32_t half_dim = 0;  // head_dim / 2
   int32_t packed = 0;    // whether the table lies as PackedLayout says, not row-major; T: 16 bits
   float multiplier = 1.0f;
-  float rope_multiplier = 1.0f;  // of cos and sin
+  float rope_multiplier = 1.0f;  // of cos and sin where the frequency is not 0
 };
 
 }  // namespace reprise::kernels

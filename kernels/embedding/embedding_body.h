@@ -37,9 +37,11 @@ REPRISE_FN void EmbeddingBody(Block& b, const EmbeddingArgs& a) {
   float* rope = a.rope + static_cast<int64_t>(t) * a.half_dim * 2;
   b.For(a.half_dim, [&](int i) {
     float sine, cosine;
-    SinCos(position * a.inverse_frequency[i], &sine, &cosine);
-    rope[2 * i] = cosine * a.rope_multiplier;
-    rope[2 * i + 1] = sine * a.rope_multiplier;
+    const float frequency = a.inverse_frequency[i];
+    SinCos(position * frequency, &sine, &cosine);
+    const float multiplier = frequency == 0.0f ? 1.0f : a.rope_multiplier;
+    rope[2 * i] = cosine * multiplier;
+    rope[2 * i + 1] = sine * multiplier;
   });
 }
 

@@ -86,17 +86,23 @@ constexpr FieldRule kGemma3Fields[] = {
     {"_sliding_window_pattern", kInert},  // a note of transformers 5 beside layer_types
 };
 
-// There are no biases. The code that auto_map names is that of transformers' own class.
+// There are no biases. The code that auto_map names is that of transformers' own class, and the
+// tokenizer that it names is not ours to run.
 constexpr FieldRule kPhi3Fields[] = {
     {"sliding_window", kConsumed},
     {"attention_bias", kNeutral, "[false]"},
     {"mlp_bias", kNeutral, "[false]"},
     {"embd_pdrop", kInert},
     {"resid_pdrop", kInert},
-    {"original_max_position_embeddings", kInert},  // counts beside longrope, which is refused
+    {"lm_head_bias", kNeutral, "[false]"},  // as Phi-4-mini's config has it, and the next two
+    {"full_attn_mod", kNeutral, "[1]"},
+    {"interpolate_factor", kNeutral, "[1]"},
     {"auto_map", kNeutral,
      R"([{}, {"AutoConfig": "configuration_phi3.Phi3Config",
-              "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}])"},
+              "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"},
+             {"AutoConfig": "configuration_phi3.Phi3Config",
+              "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM",
+              "AutoTokenizer": "Xenova/gpt-4o"}])"},
 };
 
 constexpr FieldRule kOlmo2Fields[] = {
@@ -342,10 +348,12 @@ constexpr Architecture kArchitectures[] = {
      .model_type = "phi3",
      .own = kPhi3Fields,
      .default_rms_norm_eps = 1e-5,
+     .default_original_positions = 4096,
      .bias = BiasRule::kNever,
      .window = WindowRule::kAlways,
      .mlp_tensors = {.gate = "gate_up_proj", .up = nullptr},
      .fused_tensors = true,
+     .chooses_rotary_factor = true,
      .blocks = kPreNormBlocks},
     {.name = "olmo2",
      .class_name = "Olmo2ForCausalLM",

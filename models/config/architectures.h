@@ -124,7 +124,9 @@ struct Architecture {
   double default_rms_norm_eps = 1e-6;
   double default_rope_theta = 10000.0;
   int64_t default_max_positions = 0;  // max_position_embeddings; 0: it must be there
-  bool default_tied = false;          // tie_word_embeddings
+  // original_max_position_embeddings of longrope; 0: max_position_embeddings.
+  int64_t default_original_positions = 0;
+  bool default_tied = false;                                             // tie_word_embeddings
   double default_attention_softcap = 0.0, default_logits_softcap = 0.0;  // kGemma; 0: none
 
   bool default_attention_bias = false;  // kConfig
@@ -142,7 +144,8 @@ struct Architecture {
   bool names_rope = false;     // the config must say which rope: what it is without one is not ours
   bool fused_tensors = false;  // q, k and v are published as one tensor
   bool optional_rope = false;  // position_embedding_type says whether there is one
-  double partial_rotary_factor = 1.0;  // of each head, what rope turns; configs cannot choose
+  double partial_rotary_factor = 1.0;  // of each head, what rope turns
+  bool chooses_rotary_factor = false;  // a config may name another one
   const char* final_norm = "model.norm.weight";
 
   // Kinds of blocks, which come in turns: block i of a decoder is blocks[i % blocks.size()].

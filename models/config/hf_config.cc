@@ -303,11 +303,11 @@ void ReadConsumedFields(const Json& config, const JsonFields& fields,
   for (const absl::Status& status : sizes.all()) errors.Add(status);
   if (sizes.empty()) {
     errors.Add(ReadKvHeads(config, fields, architecture, spec));
-    errors.Add(ReadHeadDim(fields, architecture, spec));
+    const bool knows_head_dim = errors.Add(ReadHeadDim(fields, architecture, spec));
     errors.Add(ReadNumbers(config, fields, architecture, spec));
     errors.Add(ReadExperts(fields, architecture, spec));
     errors.Add(ReadMamba(fields, architecture, spec));
-    errors.Add(ReadRope(config, architecture, spec));
+    if (knows_head_dim) errors.Add(ReadRope(config, architecture, spec));
     errors.Add(ReadEosTokenIds(fields, spec.vocab_size, spec.eos_token_ids));
   }
   errors.Add(ReadSwitches(fields, architecture, spec));

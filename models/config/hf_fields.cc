@@ -24,6 +24,7 @@ constexpr FieldRule kSharedFields[] = {
     {"num_key_value_heads", kConsumed},
     {"head_dim", kConsumed},
     {"max_position_embeddings", kConsumed},
+    {"original_max_position_embeddings", kConsumed},
     {"rms_norm_eps", kConsumed},
     {"tie_word_embeddings", kConsumed},
     {"attention_bias", kConsumed},
@@ -144,6 +145,8 @@ constexpr FieldRule kRopeFields[] = {
     {"mscale_all_dim", kConsumed},
     {"attention_factor", kConsumed},
     {"truncate", kConsumed},
+    {"short_factor", kConsumed},
+    {"long_factor", kConsumed},
     {"partial_rotary_factor", kConsumed},
 };
 

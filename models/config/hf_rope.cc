@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary embedding parameters of both dialects; see hf_rope.h.
+// Which rope a model has, wherever its config says so; see hf_rope.h.
 #include "models/config/hf_rope.h"
 
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/config/hf_fields.h"
+#include "models/config/hf_rope_scaling.h"
 #include "runtime/status_macros.h"
 
 namespace reprise::models {
@@ -17,125 +17,17 @@ namespace {
 
 constexpr double kDefaultLocalTheta = 10000.0;  // of layers that slide, where nothing is said
 
-// Which types a parameter belongs to; beside another it is refused, since it would do nothing.
-constexpr unsigned kLinear = 1, kLlama3 = 2, kYarn = 4;
-constexpr struct {
-  const char* name;
-  unsigned types;
-  const char* allowed;
-} kParameters[] = {
-    {"factor", kLinear | kLlama3 | kYarn, "'linear', 'llama3' or 'yarn'"},
-    {"low_freq_factor", kLlama3, "'llama3'"},
-    {"high_freq_factor", kLlama3, "'llama3'"},
-    {"original_max_position_embeddings", kLlama3 | kYarn, "'llama3' or 'yarn'"},
-    {"beta_fast", kYarn, "'yarn'"},
-    {"beta_slow", kYarn, "'yarn'"},
-    {"mscale", kYarn, "'yarn'"},
-    {"mscale_all_dim", kYarn, "'yarn'"},
-    {"truncate", kYarn, "'yarn'"},
-};
-
-constexpr struct {
-  const char* name;
-  RopeScaling scaling;
-  unsigned bit;
-} kTypes[] = {
-    {"default", RopeScaling::kNone, 0},
-    {"linear", RopeScaling::kLinear, kLinear},
-    {"llama3", RopeScaling::kLlama3, kLlama3},
-    {"yarn", RopeScaling::kYarn, kYarn},
-};
-
-absl::StatusOr<RopeScaling> ReadType(const JsonFields& fields) {
-  REPRISE_ASSIGN_OR_RETURN(const std::string old_type, fields.StringOr("type", "default"));
-  REPRISE_ASSIGN_OR_RETURN(const std::string type, fields.StringOr("rope_type", old_type));
-  if (fields.Find("type") != nullptr && type != old_type) {
-    return fields.Refuse("type", absl::StrCat("the same as rope_type ('", type, "')"));
-  }
-  for (const auto& known : kTypes) {
-    if (type == known.name) return known.scaling;
-  }
-  return fields.Refuse(fields.Find("rope_type") != nullptr ? "rope_type" : "type",
-                       "'default', 'linear', 'llama3' or 'yarn'");
-}
-
-absl::Status CheckParametersFit(const JsonFields& fields, RopeScaling scaling) {
-  unsigned bit = 0;
-  for (const auto& type : kTypes) {
-    if (type.scaling == scaling) bit = type.bit;
-  }
-  for (const auto& parameter : kParameters) {
-    if ((parameter.types & bit) == 0 && fields.Find(parameter.name) != nullptr) {
-      return fields.Refuse(parameter.name,
-                           absl::StrCat("only beside rope_type ", parameter.allowed));
-    }
-  }
-  const Json* attention_factor = fields.Find("attention_factor");
-  if (scaling != RopeScaling::kYarn && attention_factor != nullptr && *attention_factor != 1) {
-    return fields.Refuse("attention_factor", "1, or any beside rope_type 'yarn'");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadLlama3(const JsonFields& fields, RopeSpec& rope) {
-  REPRISE_ASSIGN_OR_RETURN(rope.low_freq_factor, fields.Positive("low_freq_factor"));
-  REPRISE_ASSIGN_OR_RETURN(rope.high_freq_factor, fields.Positive("high_freq_factor"));
-  REPRISE_ASSIGN_OR_RETURN(rope.original_max_position_embeddings,
-                           fields.Integer("original_max_position_embeddings", 1, INT32_MAX));
-  return absl::OkStatus();
-}
-
-// Growth of the attention scores that yarn undoes, for a context `factor` times as long.
-double YarnScale(double factor, double weight) {
-  return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
-}
-
-absl::Status ReadYarn(const JsonFields& fields, int64_t max_position_embeddings, RopeSpec& rope) {
-  REPRISE_ASSIGN_OR_RETURN(
-      rope.original_max_position_embeddings,
-      fields.IntegerOr("original_max_position_embeddings", max_position_embeddings, 1, INT32_MAX));
-  REPRISE_ASSIGN_OR_RETURN(rope.beta_fast, fields.PositiveOr("beta_fast", 32.0));
-  REPRISE_ASSIGN_OR_RETURN(rope.beta_slow, fields.PositiveOr("beta_slow", 1.0));
-  REPRISE_ASSIGN_OR_RETURN(rope.truncate, fields.BooleanOr("truncate", true));
-  // The two count together or not at all.
-  REPRISE_ASSIGN_OR_RETURN(const double mscale, fields.PositiveOr("mscale", 1.0));
-  REPRISE_ASSIGN_OR_RETURN(const double all_dim, fields.PositiveOr("mscale_all_dim", 1.0));
-  const bool both = fields.Find("mscale") != nullptr && fields.Find("mscale_all_dim") != nullptr;
-  const double inferred = both ? YarnScale(rope.factor, mscale) / YarnScale(rope.factor, all_dim)
-                               : YarnScale(rope.factor, 1.0);
-  REPRISE_ASSIGN_OR_RETURN(rope.attention_factor, fields.PositiveOr("attention_factor", inferred));
-  return absl::OkStatus();
-}
-
-// rope_scaling or rope_parameters, without theta.
-absl::StatusOr<RopeSpec> ReadScaling(const JsonFields& fields, RopeScaling scaling,
-                                     int64_t max_position_embeddings) {
-  REPRISE_RETURN_IF_ERROR(CheckParametersFit(fields, scaling));
-  RopeSpec rope;
-  rope.scaling = scaling;
-  if (scaling == RopeScaling::kNone) return rope;
-  REPRISE_ASSIGN_OR_RETURN(rope.factor, fields.Positive("factor"));
-  if (scaling == RopeScaling::kLlama3) REPRISE_RETURN_IF_ERROR(ReadLlama3(fields, rope));
-  if (scaling == RopeScaling::kYarn) {
-    REPRISE_RETURN_IF_ERROR(ReadYarn(fields, max_position_embeddings, rope));
-  }
-  return rope;
-}
-
 // Collects what is said in several places and insists that it is one thing.
 class RopeReader {
  public:
-  RopeReader(int64_t max_position_embeddings, double partial_rotary_factor)
-      : max_position_embeddings_(max_position_embeddings),
-        partial_rotary_factor_(partial_rotary_factor) {}
+  explicit RopeReader(RopeContext context) : context_(context) {}
 
-  // The architecture's, or nothing.
+  // The model's, or nothing.
   absl::Status CheckPartialFactor(const JsonFields& fields) const {
+    const double wanted = context_.partial_rotary_factor;
     const Json* const factor = fields.Find("partial_rotary_factor");
-    if (factor == nullptr || (factor->is_number() && *factor == partial_rotary_factor_))
-      return absl::OkStatus();
-    return fields.Refuse("partial_rotary_factor",
-                         absl::StrCat(partial_rotary_factor_, " or absent"));
+    if (factor == nullptr || (factor->is_number() && *factor == wanted)) return absl::OkStatus();
+    return fields.Refuse("partial_rotary_factor", absl::StrCat(wanted, " or absent"));
   }
 
   absl::Status AddTheta(const JsonFields& fields, const char* name = "rope_theta") {
@@ -158,12 +50,11 @@ class RopeReader {
         absl::StrCat(absl::string_view(where_in.data(), where_in.size()), name, ".");
     const JsonFields fields(*object, where);
     // First, so that a type that we lack is named rather than one of its parameters.
-    REPRISE_ASSIGN_OR_RETURN(const RopeScaling type, ReadType(fields));
+    REPRISE_ASSIGN_OR_RETURN(const RopeScaling type, ReadRopeType(fields, context_));
     REPRISE_RETURN_IF_ERROR(CheckRopeFields(*object, where));
     REPRISE_RETURN_IF_ERROR(CheckPartialFactor(fields));
     REPRISE_RETURN_IF_ERROR(AddTheta(fields));
-    REPRISE_ASSIGN_OR_RETURN(const RopeSpec scaling,
-                             ReadScaling(fields, type, max_position_embeddings_));
+    REPRISE_ASSIGN_OR_RETURN(const RopeSpec scaling, ReadRopeScaling(fields, type, context_));
     if (scaling_.has_value() && *scaling_ != scaling) {
       return in.Refuse(name, "the same scaling as in rope_scaling");
     }
@@ -178,25 +69,86 @@ class RopeReader {
   }
 
  private:
-  const int64_t max_position_embeddings_;
-  const double partial_rotary_factor_;
+  const RopeContext context_;
   std::optional<double> theta_;
   std::optional<RopeSpec> scaling_;
 };
 
+// Elements of a head that rope turns, as transformers rounds them.
+int64_t TurnedDim(int64_t head_dim, double partial_rotary_factor) {
+  return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
+}
+
+// The object's partial_rotary_factor, which makes pairs of a head.
+absl::StatusOr<double> ReadPartialFactor(const JsonFields& fields, int64_t head_dim) {
+  constexpr char kName[] = "partial_rotary_factor";
+  REPRISE_ASSIGN_OR_RETURN(const double factor, fields.Positive(kName));
+  if (factor == 1.0) return factor;
+  const int64_t turned = factor < 1.0 ? TurnedDim(head_dim, factor) : 0;
+  if (turned < 2 || turned % 2 != 0)
+    return fields.Refuse(kName,
+                         absl::StrCat("1, or less that leaves an even number, 2 at least, of "
+                                      "head_dim (",
+                                      head_dim, ")"));
+  return factor;
+}
+
+// The share of a head that rope turns. Configs that may choose it name it beside rope's object or
+// in it: the first one is taken, and RopeReader sees whether others agree.
+absl::StatusOr<double> FindPartialFactor(const Json& config, const Architecture& architecture,
+                                         int64_t head_dim) {
+  if (!architecture.chooses_rotary_factor) return architecture.partial_rotary_factor;
+  const JsonFields fields(config, "config.json: ");
+  if (fields.Find("partial_rotary_factor") != nullptr) return ReadPartialFactor(fields, head_dim);
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    const Json* const object = fields.Find(name);
+    if (object == nullptr || !object->is_object()) continue;
+    const JsonFields inside(*object, absl::StrCat("config.json: ", name, "."));
+    if (inside.Find("partial_rotary_factor") != nullptr) return ReadPartialFactor(inside, head_dim);
+  }
+  return architecture.partial_rotary_factor;
+}
+
+absl::StatusOr<RopeContext> ReadContext(const Json& config, const Architecture& architecture,
+                                        const ModelSpec& spec) {
+  const JsonFields fields(config, "config.json: ");
+  RopeContext context{.max_position_embeddings = spec.max_position_embeddings,
+                      .of_two = architecture.local_rope};
+  context.default_original_positions = architecture.default_original_positions != 0
+                                           ? architecture.default_original_positions
+                                           : spec.max_position_embeddings;
+  constexpr char kOriginal[] = "original_max_position_embeddings";
+  if (fields.Find(kOriginal) != nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(context.original_max_position_embeddings,
+                             fields.Integer(kOriginal, 2, INT32_MAX));
+  }
+  REPRISE_ASSIGN_OR_RETURN(context.partial_rotary_factor,
+                           FindPartialFactor(config, architecture, spec.head_dim));
+  context.turned_dim = TurnedDim(spec.head_dim, context.partial_rotary_factor);
+  return context;
+}
+
 // What rope turns of a head, where that is not all of it.
-absl::Status ReadRotaryDim(const JsonFields& fields, const Architecture& architecture,
-                           ModelSpec& spec) {
-  if (architecture.partial_rotary_factor == 1.0) return absl::OkStatus();
-  spec.rotary_dim =
-      static_cast<int64_t>(static_cast<double>(spec.head_dim) * architecture.partial_rotary_factor);
+absl::Status ReadRotaryDim(const JsonFields& fields, const RopeContext& context, ModelSpec& spec) {
+  if (context.partial_rotary_factor == 1.0) return absl::OkStatus();
+  spec.rotary_dim = context.turned_dim;
   // As older configs say the same.
   const Json* const turned = fields.Find("attn_rotary_emb");
   if (turned != nullptr && *turned != spec.rotary_dim)
     return fields.Refuse("attn_rotary_emb",
-                         absl::StrCat(architecture.partial_rotary_factor, " of head_dim (",
+                         absl::StrCat(context.partial_rotary_factor, " of head_dim (",
                                       spec.rotary_dim, ") or absent"));
   return absl::OkStatus();
+}
+
+// Beside rope's object the original context counts for longrope alone, and means nothing without
+// scaling.
+absl::Status CheckOriginalContext(const JsonFields& fields, const RopeSpec& rope) {
+  constexpr char kOriginal[] = "original_max_position_embeddings";
+  if (fields.Find(kOriginal) == nullptr || rope.scaling == RopeScaling::kNone ||
+      rope.scaling == RopeScaling::kLongRope)
+    return absl::OkStatus();
+  return fields.Refuse(kOriginal, "only beside rope_type 'longrope' or 'default'");
 }
 
 // rope_parameters of a config whose layers of two kinds turn apart.
@@ -219,11 +171,11 @@ absl::Status AddRopesOfKinds(const JsonFields& config, RopeReader& full, RopeRea
 
 absl::Status ReadRope(const Json& config, const Architecture& architecture, ModelSpec& spec) {
   const JsonFields fields(config, "config.json: ");
-  const double partial = architecture.partial_rotary_factor;
-  RopeReader reader(spec.max_position_embeddings, partial);
-  RopeReader sliding(spec.max_position_embeddings, partial);
+  REPRISE_ASSIGN_OR_RETURN(const RopeContext context, ReadContext(config, architecture, spec));
+  RopeReader reader(context);
+  RopeReader sliding(context);
   REPRISE_RETURN_IF_ERROR(reader.CheckPartialFactor(fields));
-  REPRISE_RETURN_IF_ERROR(ReadRotaryDim(fields, architecture, spec));
+  REPRISE_RETURN_IF_ERROR(ReadRotaryDim(fields, context, spec));
   REPRISE_RETURN_IF_ERROR(reader.AddTheta(fields));
   REPRISE_RETURN_IF_ERROR(reader.AddObject(fields, "rope_scaling"));
   if (architecture.local_rope) {
@@ -238,7 +190,7 @@ absl::Status ReadRope(const Json& config, const Architecture& architecture, Mode
     return fields.Refuse("rope_parameters", absl::StrCat("an object, here or as rope_scaling: ",
                                                          "without one it is not known"));
   spec.rope = reader.Finish(architecture.default_rope_theta);
-  return absl::OkStatus();
+  return CheckOriginalContext(fields, spec.rope);
 }
 
 }  // namespace reprise::models

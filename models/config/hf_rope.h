@@ -14,8 +14,10 @@ namespace reprise::models {
 // Sets ModelSpec::rope, and sliding_rope of an architecture that has one: rope_local_base_freq, or
 // rope_parameters with an object for each kind of layer; rope_theta and rope_scaling are those of
 // layers that see all. `spec` has max_position_embeddings. Where a parameter is named twice, the
-// two must agree. Types: default, linear, llama3, yarn; any other is refused by name. Errors:
-// InvalidArgument with field, got, allowed; ranges are ValidateModelSpec's.
+// two must agree. Types: default, linear, llama3, yarn, longrope; any other is refused by name. Of
+// longrope's factors those are chosen that contexts of max_position_embeddings want. Sets
+// rotary_dim, too. Errors: InvalidArgument with field, got, allowed; ranges are
+// ValidateModelSpec's.
 absl::Status ReadRope(const Json& config, const Architecture& architecture, ModelSpec& spec);
 
 }  // namespace reprise::models

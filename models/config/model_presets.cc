@@ -199,6 +199,31 @@ ModelSpec Phi4() {
   return spec;
 }
 
+// Source: config.json of microsoft/Phi-4-mini-instruct.
+ModelSpec Phi4Mini() {
+  ModelSpec spec = SpecOf("phi3", 1e-5, {200064, 3072, 8192, 32, 24, 8, 128, 131072});
+  spec.rotary_dim = 96;
+  spec.rope = {
+      .theta = 10000.0,
+      .scaling = RopeScaling::kLongRope,
+      .factor = 32.0,
+      .original_max_position_embeddings = 4096,
+      .attention_factor = std::sqrt(1.0 + std::log(32.0) / std::log(4096.0)),
+      .short_factors = std::vector<double>(48, 1.0),
+      .long_factors = {1,           1.118320672, 1.250641126, 1.398617824, 1.564103225, 1.74916897,
+                       1.956131817, 2.187582649, 2.446418898, 2.735880826, 3.059592084, 3.421605075,
+                       3.826451687, 4.279200023, 4.785517845, 5.351743533, 5.984965424, 6.693110555,
+                       7.485043894, 8.370679318, 9.36110372,  10.4687158,  11.70738129, 13.09260651,
+                       14.64173252, 16.37415215, 18.31155283, 20.47818807, 22.90118105, 25.61086418,
+                       28.64115884, 32.03,       32.1,        32.13,       32.23,       32.6,
+                       32.61,       32.64,       32.66,       32.7,        32.71,       32.93,
+                       32.97,       33.28,       33.49,       33.5,        44.16,       47.77}};
+  spec.rope.FitContexts(spec.max_position_embeddings);
+  spec.tie_word_embeddings = true;
+  spec.eos_token_ids = {199999};
+  return spec;
+}
+
 // Source: config.json of allenai/OLMo-2-1124-7B-Instruct.
 ModelSpec Olmo2With7B() {
   ModelSpec spec = SpecOf("olmo2", 1e-6, {100352, 4096, 11008, 32, 32, 32, 128, 4096});
@@ -337,6 +362,7 @@ constexpr Preset kPresets[] = {
     {"gemma-2-9b", Gemma2With9B},
     {"gemma-3-1b", Gemma3With1B},
     {"phi-4", Phi4},
+    {"phi-4-mini", Phi4Mini},
     {"olmo-2-7b", Olmo2With7B},
     {"mixtral-8x7b", Mixtral8x7B},
     {"qwen3-30b-a3b", Qwen3With30BA3B},

@@ -219,8 +219,32 @@ absl::Status CheckYarnRope(const RopeSpec& rope) {
   return absl::OkStatus();
 }
 
-absl::Status CheckRope(const RopeSpec& rope) {
+absl::Status CheckFactors(const char* name, const std::vector<double>& factors, int64_t pairs) {
+  if (factors.size() != static_cast<size_t>(pairs))
+    return Refuse(name, absl::StrCat(factors.size(), " numbers"),
+                  absl::StrCat(pairs, ", one for each pair that is turned"));
+  for (const double factor : factors) {
+    if (!std::isfinite(factor) || factor <= 0)
+      return Refuse(name, absl::StrCat(factor), "finite numbers > 0");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLongRope(const RopeSpec& rope, int64_t turned) {
+  if (rope.original_max_position_embeddings < 1)
+    return Refuse("rope.original_max_position_embeddings",
+                  absl::StrCat(rope.original_max_position_embeddings), "at least 1");
+  if (!std::isfinite(rope.attention_factor) || rope.attention_factor <= 0)
+    return Refuse("rope.attention_factor", absl::StrCat(rope.attention_factor),
+                  "a finite number > 0");
+  REPRISE_RETURN_IF_ERROR(CheckFactors("rope.short_factor", rope.short_factors, turned / 2));
+  return CheckFactors("rope.long_factor", rope.long_factors, turned / 2);
+}
+
+// turned: elements of a head.
+absl::Status CheckRope(const RopeSpec& rope, int64_t turned) {
   if (rope.scaling == RopeScaling::kNone) return absl::OkStatus();
+  if (rope.scaling == RopeScaling::kLongRope) return CheckLongRope(rope, turned);
   if (!std::isfinite(rope.factor) || rope.factor < 1) {
     return Refuse("rope.factor", absl::StrCat(rope.factor), "a finite number >= 1");
   }
@@ -237,7 +261,10 @@ absl::Status CheckSlidingRope(const ModelSpec& s) {
   if (!s.sliding_rope.has_value()) return absl::OkStatus();
   if (!std::isfinite(s.sliding_rope->theta) || s.sliding_rope->theta <= 0)
     return Refuse("sliding_rope.theta", absl::StrCat(s.sliding_rope->theta), "a finite number > 0");
-  REPRISE_RETURN_IF_ERROR(CheckRope(*s.sliding_rope));
+  if (s.rope.scaling == RopeScaling::kLongRope || s.sliding_rope->scaling == RopeScaling::kLongRope)
+    return Refuse("rope.scaling", "longrope",
+                  "others where layers that slide have a rope of their own");
+  REPRISE_RETURN_IF_ERROR(CheckRope(*s.sliding_rope, s.TurnedDim()));
   if (s.sliding_rope->attention_factor != s.rope.attention_factor)
     return Refuse(
         "rope.attention_factor", absl::StrCat(s.rope.attention_factor),
@@ -246,15 +273,14 @@ absl::Status CheckSlidingRope(const ModelSpec& s) {
 }
 
 // Heads of which a part is turned are put in another order as weights are loaded: those of the
-// projections alone, without biases and norms. And yarn's factor would reach what is not turned.
+// projections alone, without biases and norms.
 absl::Status CheckRotaryDim(const ModelSpec& s) {
   if (s.rotary_dim == 0) return absl::OkStatus();
   if (s.rotary_dim < 2 || s.rotary_dim > s.head_dim || s.rotary_dim % 2 != 0)
     return Refuse("rotary_dim", absl::StrCat(s.rotary_dim),
                   absl::StrCat("0, and even numbers to head_dim (", s.head_dim, ")"));
-  if (s.qkv_bias || s.qk_norm || s.rope.scaling == RopeScaling::kYarn)
-    return Refuse("rotary_dim", absl::StrCat(s.rotary_dim),
-                  "0 with biases or norms of q and k, or rope of type yarn");
+  if (s.qkv_bias || s.qk_norm)
+    return Refuse("rotary_dim", absl::StrCat(s.rotary_dim), "0 with biases or norms of q and k");
   return absl::OkStatus();
 }
 
@@ -356,9 +382,9 @@ absl::Status ValidateModelSpec(const ModelSpec& spec) {
   REPRISE_RETURN_IF_ERROR(CheckExperts(spec));
   REPRISE_RETURN_IF_ERROR(CheckMamba(spec));
   REPRISE_RETURN_IF_ERROR(CheckNumbers(spec));
-  REPRISE_RETURN_IF_ERROR(CheckRope(spec.rope));
-  REPRISE_RETURN_IF_ERROR(CheckSlidingRope(spec));
   REPRISE_RETURN_IF_ERROR(CheckRotaryDim(spec));
+  REPRISE_RETURN_IF_ERROR(CheckRope(spec.rope, spec.TurnedDim()));
+  REPRISE_RETURN_IF_ERROR(CheckSlidingRope(spec));
   for (const uint32_t id : spec.eos_token_ids) {
     if (int64_t{id} >= spec.vocab_size) {
       return Refuse("eos_token_ids", absl::StrCat(id),
@@ -391,6 +417,9 @@ void AppendInverseFrequencies(const RopeSpec& rope, int64_t turned, int64_t head
         frequency = (1 - slowed) * frequency + slowed * frequency / rope.factor;
         break;
       }
+      case RopeScaling::kLongRope:
+        frequency /= (rope.takes_long_factors ? rope.long_factors : rope.short_factors)[i];
+        break;
     }
     frequencies->push_back(static_cast<float>(frequency));
   }

@@ -17,10 +17,10 @@
 
 namespace reprise::models {
 
-enum class RopeScaling : uint8_t { kNone, kLlama3, kLinear, kYarn };
+enum class RopeScaling : uint8_t { kNone, kLlama3, kLinear, kYarn, kLongRope };
 
 // Rotary embedding. Source: Su et al. 2021 (RoFormer); llama3 scaling as published with Llama 3.1;
-// yarn: Peng et al. 2023.
+// yarn: Peng et al. 2023; longrope: Ding et al. 2024.
 struct RopeSpec {
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
@@ -29,14 +29,24 @@ struct RopeSpec {
   // it is kept.
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
-  int64_t original_max_position_embeddings = 8192;  // llama3 and yarn
-  // yarn only: cos and sin are multiplied by attention_factor; the betas are turns, as above, and
-  // `truncate` rounds the pairs that they name to whole ones.
+  int64_t original_max_position_embeddings = 8192;  // llama3, yarn and longrope
+  // yarn and longrope: cos and sin of what is turned are multiplied by attention_factor.
   double attention_factor = 1.0;
+  // yarn only: the betas are turns, as above, and `truncate` rounds the pairs that they name to
+  // whole ones.
   double beta_fast = 32.0;
   double beta_slow = 1.0;
   bool truncate = true;
+  // longrope only: what divides the frequency of each pair that is turned. One list counts for all
+  // positions, so that all keys of a KV cache are turned alike; FitContexts chooses it.
+  std::vector<double> short_factors = {}, long_factors = {};
+  bool takes_long_factors = false;
 
+  // Chooses the long factors where contexts of an engine may be longer than the original one.
+  void FitContexts(int64_t max_context_length) {
+    takes_long_factors =
+        scaling == RopeScaling::kLongRope && max_context_length > original_max_position_embeddings;
+  }
   bool operator==(const RopeSpec&) const = default;
 };
 

@@ -41,7 +41,10 @@ void AttentionLayer::DeclareWeights(WeightPlan& weights) {
   std::vector<WeightPlan::Part> qkv = {{absl::StrCat(name_, ".q_proj"), spec_.q_size(), heads},
                                        {absl::StrCat(name_, ".k_proj"), spec_.kv_size(), heads},
                                        {absl::StrCat(name_, ".v_proj"), spec_.kv_size()}};
-  if (form_.fused_tensors) qkv = {{absl::StrCat(name_, ".qkv_proj"), spec_.qkv_size()}};
+  if (form_.fused_tensors) {
+    heads.end = spec_.q_size() + spec_.kv_size();
+    qkv = {{absl::StrCat(name_, ".qkv_proj"), spec_.qkv_size(), heads}};
+  }
   weights.Linear(&qkv_, qkv, spec_.hidden_size, spec_.qkv_bias);
   if (spec_.qk_norm) {
     const bool whole = spec_.whole_qk_norm;

@@ -33,11 +33,13 @@ inline constexpr std::byte kMxfp4NotANumber{0xff};  // of a scale
 struct HeadOrder {
   int64_t head_dim = 0;  // 0: outputs are as they are published
   int64_t turned = 0;
+  // Outputs from this one on are as they are published: v in one tensor with q and k. 0: none.
+  int64_t end = 0;
 
   bool is_published() const { return head_dim == 0; }
   // The published output that is output `output` for kernels.
   int64_t Published(int64_t output) const {
-    if (is_published()) return output;
+    if (is_published() || (end != 0 && output >= end)) return output;
     const int64_t half = head_dim / 2, front = turned / 2;
     const int64_t of_head = output % head_dim, i = of_head % half, second = of_head / half;
     return output - of_head +

@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "models/config/model_spec.h"
 #include "models/weights/checkpoint.h"
 #include "models/weights/file_input.h"
 #include "runtime/check.h"
@@ -69,14 +70,26 @@ void AddTensor(const models::TensorView& tensor, FieldDigest* digest) {
   digest->Add(data.last(sample));
 }
 
+// Of other ropes nothing, so that models without longrope keep their fingerprints.
+absl::Status AddRope(const models::ModelSource& source, uint32_t max_context_length,
+                     FieldDigest* digest) {
+  REPRISE_ASSIGN_OR_RETURN(models::ModelSpec spec, models::ReadModelSpec(source));
+  if (spec.rope.scaling != models::RopeScaling::kLongRope) return absl::OkStatus();
+  if (max_context_length != 0) spec.rope.FitContexts(max_context_length);
+  digest->Add(spec.rope.takes_long_factors ? "long factors" : "short factors");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<std::string> ModelFingerprint(const models::ModelSource& source) {
+absl::StatusOr<std::string> ModelFingerprint(const models::ModelSource& source,
+                                             uint32_t max_context_length) {
   FieldDigest digest;
   digest.Add("reprise-model 1");
   if (source.directory.empty()) {
     digest.Add(source.preset);
     digest.Number(source.random_seed);
+    REPRISE_RETURN_IF_ERROR(AddRope(source, max_context_length, &digest));
     return digest.Take();
   }
   REPRISE_ASSIGN_OR_RETURN(const std::string config,
@@ -88,6 +101,7 @@ absl::StatusOr<std::string> ModelFingerprint(const models::ModelSource& source) 
     digest.Add(name);
     AddTensor(*checkpoint->Find(name), &digest);
   }
+  REPRISE_RETURN_IF_ERROR(AddRope(source, max_context_length, &digest));
   return digest.Take();
 }
 

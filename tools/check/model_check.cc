@@ -81,6 +81,11 @@ std::string_view PathOf(const engine::EnginePreview& preview) {
   return preview.is_tuned() ? "tuned" : "reference";
 }
 
+// Of longrope's.
+const char* FactorsOf(const engine::EnginePreview& preview) {
+  return *preview.takes_long_factors ? "long" : "short";
+}
+
 std::string SummaryText(const ModelCheck& check, const runtime::DeviceProperties& device,
                         size_t width) {
   Table table({});
@@ -102,6 +107,12 @@ std::string SummaryText(const ModelCheck& check, const runtime::DeviceProperties
     if (preview->state_bytes_per_row != 0)
       table.AddRow({"state", absl::StrCat(FormatBytes(preview->state_bytes_per_row),
                                           " per row beside its KV, in the workspace")});
+    if (preview->takes_long_factors.has_value())
+      table.AddRow({"rope", absl::StrCat("longrope, with its ", FactorsOf(*preview),
+                                         " factors: contexts may have ",
+                                         FormatCount(static_cast<uint64_t>(
+                                             check.config->spec.max_position_embeddings)),
+                                         " tokens")});
     table.AddRow({"kernels", std::string(PathOf(*preview))});
   }
   if (const auto& compared = check.reference) {
@@ -140,6 +151,8 @@ nlohmann::json PreviewToJson(const engine::EnginePreview& preview) {
           {"weights_bytes", preview.weights_bytes},
           {"kv_bytes_per_token", preview.kv_bytes_per_token},
           {"state_bytes_per_row", preview.state_bytes_per_row},
+          {"longrope_factors",
+           preview.takes_long_factors.has_value() ? nlohmann::json(FactorsOf(preview)) : nullptr},
           {"path", PathOf(preview)},
           {"kernels", kernels}};
 }
