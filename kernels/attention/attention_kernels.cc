@@ -18,7 +18,7 @@
 namespace reprise::kernels::REPRISE_DEVICE_NS {
 
 #if REPRISE_ON_GPU && !REPRISE_BULK_COPY
-template <typename T, int kHeadSize, bool kTiles>
+template <typename T, int kHeadSize, bool kTiles, typename K = T>
 REPRISE_FN void AttentionDecodeBulkBody(const AttentionArgs&, unsigned char*) {}
 #endif
 #if REPRISE_ON_GPU && !REPRISE_GROUP_PRODUCTS
