@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "models/config/hf_fields.h"
@@ -148,14 +147,11 @@ class RopeReader {
     return absl::OkStatus();
   }
 
-  // where_in: what begins messages about `in`.
-  absl::Status AddObject(const JsonFields& in, const char* name,
-                         std::string_view where_in = "config.json: ") {
+  absl::Status AddObject(const JsonFields& in, const char* name) {
     const Json* object = in.Find(name);
     if (object == nullptr) return absl::OkStatus();
     if (!object->is_object()) return in.Refuse(name, "an object or null");
-    const std::string where =
-        absl::StrCat(absl::string_view(where_in.data(), where_in.size()), name, ".");
+    const std::string where = absl::StrCat(in.prefix(), name, ".");
     const JsonFields fields(*object, where);
     // First, so that a type that we lack is named rather than one of its parameters.
     REPRISE_ASSIGN_OR_RETURN(const RopeScaling type, ReadType(fields));
@@ -209,16 +205,14 @@ absl::Status AddRopesOfKinds(const JsonFields& config, RopeReader& full, RopeRea
     if (name != "full_attention" && name != "sliding_attention")
       return config.Refuse("rope_parameters", kAllowed);
   }
-  constexpr char kWhere[] = "config.json: rope_parameters.";
-  const JsonFields kinds(*object, kWhere);
-  REPRISE_RETURN_IF_ERROR(full.AddObject(kinds, "full_attention", kWhere));
-  return sliding.AddObject(kinds, "sliding_attention", kWhere);
+  const JsonFields kinds(*object, absl::StrCat(config.prefix(), "rope_parameters."));
+  REPRISE_RETURN_IF_ERROR(full.AddObject(kinds, "full_attention"));
+  return sliding.AddObject(kinds, "sliding_attention");
 }
 
 }  // namespace
 
-absl::Status ReadRope(const Json& config, const Architecture& architecture, ModelSpec& spec) {
-  const JsonFields fields(config, "config.json: ");
+absl::Status ReadRope(const JsonFields& fields, const Architecture& architecture, ModelSpec& spec) {
   const double partial = architecture.partial_rotary_factor;
   RopeReader reader(spec.max_position_embeddings, partial);
   RopeReader sliding(spec.max_position_embeddings, partial);

@@ -16,7 +16,7 @@ namespace reprise::models {
 // layers that see all. `spec` has max_position_embeddings. Where a parameter is named twice, the
 // two must agree. Types: default, linear, llama3, yarn; any other is refused by name. Errors:
 // InvalidArgument with field, got, allowed; ranges are ValidateModelSpec's.
-absl::Status ReadRope(const Json& config, const Architecture& architecture, ModelSpec& spec);
+absl::Status ReadRope(const JsonFields& fields, const Architecture& architecture, ModelSpec& spec);
 
 }  // namespace reprise::models
 
