@@ -74,7 +74,8 @@ TEST_F(CheckProgram, SaysHowAModelRuns) {
 
 TEST_F(CheckProgram, SaysThatAVisionPartIsNotRun) {
   for (const char* name : {"gemma3-vision-tiny", "mistral3-vision-tiny"}) {
-    const json of = Check(Fixture(name), 0, {"--reference", Fixture(name) + "/reference.json"});
+    const json of = Check(Fixture(name), 0,
+                          {"--reference", Fixture(name) + "/reference.json", "--dtype", "f32"});
     EXPECT_THAT(text_, HasSubstr("not run, requests are text alone: "));
     EXPECT_EQ(of["reference"]["passed"], true);
     const json& checkpoint = of["checkpoint"];

@@ -99,7 +99,7 @@ std::string SummaryText(const ModelCheck& check, const runtime::DeviceProperties
   if (check.num_tensors != 0)
     table.AddRow({"checkpoint", absl::StrCat(FormatCount(check.num_tensors), " tensors, ",
                                              FormatBytes(check.checkpoint_bytes))});
-  if (check.config && check.config->spec.beside_vision)
+  if (check.num_tensors != 0 && check.config->spec.beside_vision)
     table.AddRow(
         {"vision part",
          absl::StrCat("not run, requests are text alone: ", FormatCount(check.vision_tensors),
