@@ -125,6 +125,7 @@ WeightPlan Decoder::PlanWeights(runtime::DType dtype, std::optional<runtime::DTy
   WeightPlan plan(dtype, kv_dtype.value_or(dtype), layout, spec_.weight_quantization,
                   spec_.architecture);
   for (const auto& layer : layers_) layer->DeclareWeights(plan);
+  if (spec_.beside_vision) plan.TakeTextPart();
   return plan;
 }
 

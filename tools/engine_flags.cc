@@ -65,11 +65,11 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
       ->type_name("DIR");
   AddOption(app, "--preset", &flags->source.preset, ParsePreset, "NAME", "",
             "Random weights in a published shape, for measuring: llama-3.1-8b, granite-8b-code, "
-            "llama-3.2-1b, mistral-7b-v0.1, qwen2.5-7b, qwen3-8b, gemma-2-9b, gemma-3-1b, phi-4, "
-            "phi-4-mini, olmo-2-7b, mixtral-8x7b, qwen3-30b-a3b, granite-3.1-3b-a800m, "
-            "gpt-oss-20b, gpt-oss-120b, granite-4.0-h-micro, bamba-9b, llama-3.1-8b-fp8, "
-            "qwen3-8b-fp8, llama-3.1-8b-int4, llama-3.1-8b-act-order, qwen3-8b-awq, "
-            "qwen3-30b-a3b-fp8, qwen3-30b-a3b-int4");
+            "llama-3.2-1b, mistral-7b-v0.1, qwen2.5-7b, qwen3-8b, gemma-2-9b, gemma-3-1b, "
+            "gemma-3-4b, phi-4, phi-4-mini, olmo-2-7b, mixtral-8x7b, qwen3-30b-a3b, "
+            "granite-3.1-3b-a800m, gpt-oss-20b, gpt-oss-120b, granite-4.0-h-micro, bamba-9b, "
+            "llama-3.1-8b-fp8, qwen3-8b-fp8, llama-3.1-8b-int4, llama-3.1-8b-act-order, "
+            "qwen3-8b-awq, qwen3-30b-a3b-fp8, qwen3-30b-a3b-int4");
   AddOption(app, "--random-seed", &flags->source.random_seed, UnsignedIn(0, kMaxU64), "N", "1",
             "Seed of a preset's weights");
   AddDTypeOptions(app, &flags->engine);

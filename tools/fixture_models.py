@@ -12,7 +12,9 @@ from transformers import (
     BambaForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
+    Gemma3Config,
     Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
     GptOssConfig,
     GptOssForCausalLM,
@@ -26,6 +28,8 @@ from transformers import (
     LlamaForCausalLM,
     MinistralConfig,
     MinistralForCausalLM,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
     MistralConfig,
     MistralForCausalLM,
     MixtralConfig,
@@ -34,13 +38,17 @@ from transformers import (
     Olmo2ForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
+    PixtralVisionConfig,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
+    SiglipVisionConfig,
 )
+
+import fixture_vision
 
 TRANSFORMERS5 = "config in the transformers 5 dialect"
 TRANSFORMERS4 = (
@@ -58,7 +66,8 @@ class Fixture:
     dtype: torch.dtype
     shards: int = 1
     transformers4_dialect: bool = False
-    # Fields that published transformers 4 configs have and transformers 5 saves otherwise.
+    # Fields that published transformers 4 configs have and transformers 5 saves otherwise; of
+    # text_config where there is one.
     transformers4_fields: dict = field(default_factory=dict)
     # How the linear layers of blocks are stored (fixture_quantization.py); None: in dtype.
     quantization: str | None = None
@@ -68,6 +77,13 @@ class Fixture:
     long_factors_alone: bool = False
     # Of its random numbers; None: its place in FIXTURES.
     seed_place: int | None = None
+    # Of a model with a vision part: how its tensors are named (fixture_vision.py).
+    tensor_names: str | None = None
+
+    @property
+    def text_config(self):
+        """The config of what is run: config itself, or, beside a vision part, that of the text."""
+        return self.config if self.tensor_names is None else self.config.text_config
 
 
 def config_of(config_class, vocab, hidden, intermediate, heads, **fields):
@@ -871,6 +887,102 @@ def bamba_tiny():
     )
 
 
+def vision_fields():
+    """Of a vision part with one layer, whose images have 2 x 2 patches."""
+    return {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 8,
+        "patch_size": 4,
+    }
+
+
+def gemma3_vision_tiny():
+    text = config_of(
+        Gemma3TextConfig,
+        vocab=71,
+        hidden=36,
+        intermediate=40,
+        heads=(4, 2),
+        head_dim=16,
+        rms_norm_eps=1e-6,
+        rope_parameters={
+            "sliding_attention": plain_rope(10000.0),
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+        },
+        layer_types=["sliding_attention", "full_attention"],
+        query_pre_attn_scalar=12,
+        sliding_window=19,
+        tie_word_embeddings=True,
+    )
+    config = Gemma3Config(
+        text_config=text,
+        vision_config=SiglipVisionConfig(vision_use_head=False, **vision_fields()),
+        mm_tokens_per_image=4,
+        boi_token_index=68,
+        eoi_token_index=69,
+        image_token_index=70,
+        tie_word_embeddings=True,
+    )
+    what = (
+        "Gemma 3 with a vision part, given text alone: the text part's fields in text_config, its "
+        "tensors named as published (language_model.model.*): GQA 4/2, window of 19 tokens in the "
+        f"first layer, tied, bf16 checkpoint, {TRANSFORMERS4}"
+    )
+    return Fixture(
+        "gemma3-vision-tiny",
+        what,
+        config,
+        Gemma3ForConditionalGeneration,
+        torch.bfloat16,
+        transformers4_dialect=True,
+        transformers4_fields={"sliding_window_pattern": 2},
+        seed_place=62,
+        tensor_names=fixture_vision.PUBLISHED,
+    )
+
+
+def mistral3_vision_tiny():
+    text = config_of(
+        MistralConfig,
+        vocab=61,
+        hidden=32,
+        intermediate=40,
+        heads=(4, 2),
+        head_dim=16,
+        rms_norm_eps=1e-5,
+        rope_parameters=plain_rope(1000000.0),
+        sliding_window=None,
+        tie_word_embeddings=False,
+    )
+    config = Mistral3Config(
+        text_config=text,
+        vision_config=PixtralVisionConfig(hidden_act="gelu", **vision_fields()),
+        image_token_index=10,
+        projector_hidden_act="gelu",
+        vision_feature_layer=-1,
+        multimodal_projector_bias=False,
+        spatial_merge_size=2,
+        tie_word_embeddings=False,
+    )
+    what = (
+        "Mistral 3 with a vision part, given text alone: the text part's fields in text_config, "
+        "its tensors named as the modules of transformers 5 (model.language_model.*): GQA 4/2, no "
+        f"window, untied, bf16 checkpoint, {TRANSFORMERS5}"
+    )
+    return Fixture(
+        "mistral3-vision-tiny",
+        what,
+        config,
+        Mistral3ForConditionalGeneration,
+        torch.bfloat16,
+        seed_place=63,
+        tensor_names=fixture_vision.MODULES,
+    )
+
+
 # In the order of their seeds: a new one goes to the end.
 FIXTURES = [
     llama_tiny,
@@ -904,4 +1016,6 @@ FIXTURES = [
     fp8_rounded_tiny,
     phi3_longrope_tiny,
     phi4_mini_tiny,
+    gemma3_vision_tiny,
+    mistral3_vision_tiny,
 ]

@@ -42,8 +42,9 @@ from fixture_experts import (
 )
 from fixture_models import FIXTURES
 from fixture_quantization import dequantized, quantize, round_activations
+from fixture_vision import name_tensors, text_tensors
 
-MAX_TOTAL_BYTES = 3_600_000
+MAX_TOTAL_BYTES = 4_200_000
 PROMPT_LENGTHS = [1, 7, 33, 70]
 ALL_POSITIONS_UP_TO = 8  # longer prompts keep the logits of their last 8 positions
 GREEDY_TOKENS = 24
@@ -78,17 +79,18 @@ def parse_args(names):
 @torch.no_grad()
 def randomise(model, generator):
     """Random weights that make attention uneven and logits spread: no zeros, no norm at 1."""
+    config = model.config.get_text_config()
     # Filled by name, so that the bits do not depend on the order in which a release registers its
     # modules.
     for name, parameter in sorted(model.named_parameters()):
         shape = parameter.shape
         if parameter.ndim == 1 or name.endswith("bias"):
-            around, reach = vector_range(name, model.config.model_type)
+            around, reach = vector_range(name, config.model_type)
             parameter.copy_(around + reach * (2.0 * torch.rand(shape, generator=generator) - 1.0))
             continue
         if "embed_tokens" in name:
-            std = 0.25 if model.config.tie_word_embeddings else 0.5
-            if model.config.model_type.startswith("gemma"):
+            std = 0.25 if config.tie_word_embeddings else 0.5
+            if config.model_type.startswith("gemma"):
                 std = 0.06  # multiplied by the root of hidden_size; more would repeat the last token
         elif "lm_head" in name:
             std = 2.0 / shape[1] ** 0.5
@@ -109,7 +111,7 @@ def vector_range(name, model_type):
     if name.endswith("bias"):
         return (0.0, 0.6) if model_type == "qwen2" else (0.0, 0.1)
     gemma = model_type.startswith("gemma")  # whose norms multiply by 1 + weight
-    if gemma and name == "model.norm.weight":
+    if gemma and name in ("model.norm.weight", "model.language_model.norm.weight"):
         return (3.0, 0.2)  # the tied embedding's values are small
     if name.endswith("q_norm.weight") or name.endswith("k_norm.weight"):
         return (0.5 if gemma else 1.5, 0.4)  # a normed q and k alone would attend nearly evenly
@@ -123,6 +125,8 @@ def save_checkpoint(fixture, generator, directory):
     model.to(dtype=fixture.dtype)
     model.save_pretrained(str(directory))
     publish(directory, model.config.model_type)
+    if fixture.tensor_names:
+        name_tensors(directory, fixture.tensor_names)
     dtype_name = str(fixture.dtype).removeprefix("torch.")
     config = json.loads((directory / "config.json").read_text())
     if config.get("dtype") != dtype_name or config.get("architectures") != [
@@ -137,22 +141,15 @@ def save_checkpoint(fixture, generator, directory):
         shard(directory, fixture.shards)
     if fixture.transformers4_dialect:
         (directory / "config.json").rename(directory / "config_transformers5.json")
-        write_json(
-            directory / "config.json", to_transformers4(config) | fixture.transformers4_fields
-        )
+        config = to_transformers4(config)
+        config.get("text_config", config).update(fixture.transformers4_fields)
+        write_json(directory / "config.json", config)
     if fixture.quantization:
         quantize(directory, fixture.quantization, sorted(directory.glob("config*.json")))
 
 
-def to_transformers4(config):
-    """The same config as transformers 4 wrote it: rope_theta and rope_scaling apart, torch_dtype,
-    no unset token ids and no list of layer types."""
-    config = {
-        key: value
-        for key, value in config.items()
-        if not (key.endswith("_token_id") and value is None)
-        and key not in ("layer_types", "_sliding_window_pattern")
-    }
+def rope_to_transformers4(config):
+    """Puts the fields of rope_parameters where transformers 4 has them."""
     rope = dict(config.pop("rope_parameters"))
     if "full_attention" in rope:  # gemma3_text
         config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
@@ -166,10 +163,28 @@ def to_transformers4(config):
         config["rope_scaling"] = rope
     else:
         config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
+
+
+def to_transformers4(config):
+    """The same config as transformers 4 wrote it: rope_theta and rope_scaling apart, torch_dtype,
+    no unset token ids and no list of layer types."""
+    config = {
+        key: value
+        for key, value in config.items()
+        if not (key.endswith("_token_id") and value is None)
+        and key not in ("layer_types", "_sliding_window_pattern")
+    }
+    if "text_config" in config:  # the rope is in there, the type of the weights may be
+        config["text_config"] = to_transformers4(config["text_config"])
+    else:
+        rope_to_transformers4(config)
     if config["model_type"] == "qwen3_moe" and "num_local_experts" in config:
         config["num_experts"] = config.pop("num_local_experts")
-    config["torch_dtype"] = config.pop("dtype")
-    config["transformers_version"] = "4.46.0"
+    dtype = config.pop("dtype", None)
+    if dtype is not None:
+        config["torch_dtype"] = dtype
+    if "transformers_version" in config:
+        config["transformers_version"] = "4.46.0"
     return dict(sorted(config.items()))
 
 
@@ -225,7 +240,8 @@ def load_in_double(fixture, directory):
     model = fixture.model_class.from_pretrained(
         str(directory), dtype=torch.float32, attn_implementation="eager"
     )
-    model.set_experts_implementation("eager")  # others do not compute in double
+    if fixture.tensor_names is None:  # beside a vision part there are no experts
+        model.set_experts_implementation("eager")  # others do not compute in double
     model.eval()
     check_loaded(fixture, model, directory)
     if fixture.long_factors_alone:
@@ -253,7 +269,10 @@ def check_loaded(fixture, model, directory):
     for path in sorted(directory.glob("model*.safetensors")):
         stored.update(read_tensors(path))
     state = as_published(model.config.model_type, model.state_dict())
-    expected = set(state) - ({"lm_head.weight"} if fixture.config.tie_word_embeddings else set())
+    if fixture.tensor_names:
+        stored, state = text_tensors(stored), text_tensors(state)
+    tied = {"lm_head.weight"} if fixture.text_config.tie_word_embeddings else set()
+    expected = set(state) - tied
     if set(stored) != expected:
         raise SystemExit(
             f"{directory}: tensors stored and expected differ: {sorted(set(stored) ^ expected)}"
@@ -265,12 +284,12 @@ def check_loaded(fixture, model, directory):
             )
         if not torch.equal(state[name], tensor.to(torch.float32)):
             raise SystemExit(f"{directory}: {name} was loaded with other values than stored")
-    if fixture.config.tie_word_embeddings and not torch.equal(
+    if fixture.text_config.tie_word_embeddings and not torch.equal(
         state["lm_head.weight"], state["model.embed_tokens.weight"]
     ):
         raise SystemExit(f"{directory}: tied, but lm_head was not loaded from the embedding")
-    loaded_rope = model.config.rope_parameters
-    for key, value in (fixture.config.rope_parameters or {}).items():
+    loaded_rope = model.config.get_text_config().rope_parameters
+    for key, value in (fixture.text_config.rope_parameters or {}).items():
         if loaded_rope.get(key) != value:
             raise SystemExit(
                 f"{directory}: rope {key} was loaded as {loaded_rope.get(key)!r}, wanted {value!r}"
@@ -369,7 +388,7 @@ def describe(fixture, entries, rows, f32_difference, seed):
                 "transformers' forward in float32",
             },
         },
-        "vocab_size": fixture.config.vocab_size,
+        "vocab_size": fixture.text_config.vocab_size,
         "logits_abs_max": float(f"{rows.abs().max().item():.9g}"),
         "logits_std": float(f"{rows.std().item():.9g}"),
         "f32_abs_difference_max": float(f"{f32_difference:.3g}"),
@@ -395,7 +414,7 @@ def make_fixture(fixture, index, seed, out):
     save_checkpoint(fixture, generator, directory)
     model = load_in_double(fixture, directory)
     routing_margins = watch_routing(model)
-    entries, tensors, rows = make_reference(model, fixture.config.vocab_size, generator)
+    entries, tensors, rows = make_reference(model, fixture.text_config.vocab_size, generator)
     if not torch.isfinite(rows).all():
         raise SystemExit(f"{fixture.name}: a reference logit is not finite")
     if routing_margins:

@@ -204,6 +204,48 @@ constexpr FieldRule kBambaFields[] = {
     {"time_step_max", kInert},         {"z_loss_coefficient", kInert},
 };
 
+// ---- models with a vision part ----
+
+// The text part's fields, and what says of which sizes images are and which tokens stand for them.
+// transformers 5 names the tokens image_token_id and so on.
+constexpr FieldRule kGemma3Beside[] = {
+    {"text_config", kConsumed},    {"vision_config", kInert},   {"mm_tokens_per_image", kInert},
+    {"image_token_index", kInert}, {"image_token_id", kInert},  {"boi_token_index", kInert},
+    {"boi_token_id", kInert},      {"eoi_token_index", kInert}, {"eoi_token_id", kInert},
+};
+
+// The model as a whole has no cap of its logits, whatever its text part alone would have.
+constexpr FieldRule kGemma3Within[] = {
+    {"architectures", kInert},
+    {"final_logit_softcapping", kNeutral, "[]"},
+};
+
+constexpr FieldRule kMistral3Beside[] = {
+    {"text_config", kConsumed},       {"vision_config", kInert},
+    {"image_token_index", kInert},    {"image_token_id", kInert},
+    {"projector_hidden_act", kInert}, {"multimodal_projector_bias", kInert},
+    {"spatial_merge_size", kInert},   {"vision_feature_layer", kInert},
+};
+
+constexpr FieldRule kMistral3Within[] = {
+    {"architectures", kInert},
+};
+
+constexpr VisionModel kVisionModels[] = {
+    {.class_name = "Gemma3ForConditionalGeneration",
+     .model_type = "gemma3",
+     .text = "gemma3",
+     .beside = kGemma3Beside,
+     .within = kGemma3Within},
+    {.class_name = "Mistral3ForConditionalGeneration",
+     .model_type = "mistral3",
+     .text = "mistral",
+     .beside = kMistral3Beside,
+     .within = kMistral3Within},
+};
+
+// ---- layers ----
+
 // The block of most: norm, attention, norm, MLP, each branch added to the residual stream.
 constexpr LayerEntry kPreNormBlock[] = {
     {LayerKind::kNorm, "input_layernorm"},
@@ -337,6 +379,12 @@ constexpr Architecture kArchitectures[] = {
      .default_sliding_window = 4096,
      .default_window_pattern = 6,
      .default_rope_theta = 1000000.0,
+     .default_vocab = 262208,
+     .default_hidden = 2304,
+     .default_intermediate = 9216,
+     .default_layers = 26,
+     .default_heads = 8,
+     .default_max_positions = 131072,
      .default_tied = true,
      .window = WindowRule::kPattern,
      .numbers = NumberRule::kGemma,
@@ -453,6 +501,8 @@ constexpr Architecture kArchitectures[] = {
 }  // namespace
 
 std::span<const Architecture> KnownArchitectures() { return kArchitectures; }
+
+std::span<const VisionModel> KnownVisionModels() { return kVisionModels; }
 
 const Architecture* FindArchitecture(std::string_view name) {
   const auto* found = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),

@@ -123,7 +123,10 @@ struct Architecture {
   int64_t default_experts = 0, default_experts_per_token = 0;
   double default_rms_norm_eps = 1e-6;
   double default_rope_theta = 10000.0;
-  int64_t default_max_positions = 0;  // max_position_embeddings; 0: it must be there
+  // Sizes; 0: the config must say it.
+  int64_t default_vocab = 0, default_hidden = 0, default_intermediate = 0;
+  int64_t default_layers = 0, default_heads = 0;
+  int64_t default_max_positions = 0;  // max_position_embeddings
   // original_max_position_embeddings of longrope; 0: max_position_embeddings.
   int64_t default_original_positions = 0;
   bool default_tied = false;                                             // tie_word_embeddings
@@ -153,12 +156,24 @@ struct Architecture {
   Block BlockOf(int64_t block) const { return blocks[static_cast<size_t>(block) % blocks.size()]; }
 };
 
+// A model with a vision part beside a text part that is of the table above. The text part alone is
+// run, so that what is said of the vision part means nothing.
+struct VisionModel {
+  const char* class_name;             // as in the config's `architectures`
+  const char* model_type;             // as in the config's `model_type`
+  const char* text;                   // Architecture::name; its fields are in `text_config`
+  std::span<const FieldRule> beside;  // of the fields around text_config, beyond the shared ones
+  std::span<const FieldRule> within;  // of those in it, instead of the architecture's
+};
+
 // Llama, Granite, Mistral, Ministral, Qwen2, Qwen3, Gemma 2 and 3, Phi-3, OLMo 2, Mixtral,
 // Qwen3-MoE, Granite-MoE, gpt-oss, Granite-MoE-Hybrid (Granite 4.0) and Bamba. docs/models.md shows
 // the tables to users.
 std::span<const Architecture> KnownArchitectures();
 // Null when there is none of this name.
 const Architecture* FindArchitecture(std::string_view name);
+// Gemma 3 and Mistral 3.
+std::span<const VisionModel> KnownVisionModels();
 
 }  // namespace reprise::models
 

@@ -33,9 +33,10 @@ struct FieldReport {
 };
 
 struct ConfigReport {
-  std::string architecture;              // its class, as in the config's `architectures`
-  ModelSpec spec = {};                   // that of ReadHfConfig, where there are no errors
-  std::vector<FieldReport> fields = {};  // of config.json, by name
+  std::string architecture;  // its class, as in the config's `architectures`
+  ModelSpec spec = {};       // that of ReadHfConfig, where there are no errors
+  // Of config.json, by name; of a model with a vision part those of text_config, behind it, too.
+  std::vector<FieldReport> fields = {};
   // All that is refused: the first is what ReadHfConfig answers. What cannot be judged where
   // another field is wrong is left out.
   std::vector<absl::Status> errors = {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // config.json to ModelSpec; see hf_config.h. The tables are in architectures.cc and
-// hf_fields.cc, rope in hf_rope.cc, sliding windows in hf_window.cc, experts in hf_experts.cc,
-// state space models in hf_mamba.cc. What a config leaves out means what transformers means by it,
-// never what we would like.
+// hf_fields.cc, where fields stand in hf_parts.cc, rope in hf_rope.cc, sliding windows in
+// hf_window.cc, experts in hf_experts.cc, state space models in hf_mamba.cc. What a config leaves
+// out means what transformers means by it, never what we would like.
 #include "models/config/hf_config.h"
 
 #include <cmath>
@@ -14,13 +14,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "models/config/architectures.h"
 #include "models/config/config_report.h"
 #include "models/config/hf_experts.h"
 #include "models/config/hf_fields.h"
 #include "models/config/hf_mamba.h"
+#include "models/config/hf_parts.h"
 #include "models/config/hf_quantization.h"
 #include "models/config/hf_rope.h"
 #include "models/config/hf_window.h"
@@ -35,46 +35,10 @@ constexpr size_t kMaxConfigBytes = size_t{16} << 20;  // real ones are a few KB
 constexpr size_t kMaxTokenizerConfigBytes = size_t{64} << 20;
 constexpr int64_t kMaxSize = INT32_MAX;
 
-absl::StatusOr<std::string> ClassName(const JsonFields& fields) {
-  const Json* classes = fields.Find("architectures");
-  if (classes == nullptr) return std::string();
-  if (!classes->is_array() || classes->size() != 1 || !classes->front().is_string()) {
-    return fields.Refuse("architectures", "a list of one name");
-  }
-  return classes->front().get<std::string>();
-}
-
-std::string Supported() {
-  return absl::StrJoin(
-      KnownArchitectures(), " or ", [](std::string* out, const Architecture& known) {
-        absl::StrAppend(out, "'", known.class_name, "' with model_type '", known.model_type, "'");
-      });
-}
-
-// A config saved without a model names no class; its model_type then decides.
-absl::StatusOr<const Architecture*> ArchitectureOf(const JsonFields& fields) {
-  REPRISE_ASSIGN_OR_RETURN(const std::string class_name, ClassName(fields));
-  REPRISE_ASSIGN_OR_RETURN(const std::string model_type, fields.StringOr("model_type", ""));
-  if (class_name.empty() && model_type.empty()) {
-    return fields.Refuse("architectures", Supported());
-  }
-  for (const Architecture& known : KnownArchitectures()) {
-    const bool type_fits = model_type.empty() || model_type == known.model_type;
-    if (type_fits && (class_name.empty() || class_name == known.class_name)) return &known;
-    if (class_name == known.class_name) {
-      return fields.Refuse("model_type", absl::StrCat("'", known.model_type, "' for architecture '",
-                                                      known.class_name, "'"));
-    }
-  }
-  return absl::UnimplementedError(absl::StrCat("config.json: architectures: got ",
-                                               ShowJson(class_name), " with model_type ",
-                                               ShowJson(model_type), ", allowed ", Supported()));
-}
-
 // Absent is not null here: null has always meant as many as query heads.
-absl::Status ReadKvHeads(const Json& config, const JsonFields& fields,
-                         const Architecture& architecture, ModelSpec& spec) {
-  const bool named = config.contains("num_key_value_heads");
+absl::Status ReadKvHeads(const JsonFields& fields, const Architecture& architecture,
+                         ModelSpec& spec) {
+  const bool named = fields.Names("num_key_value_heads");
   const int64_t fallback =
       named || architecture.default_kv_heads == 0 ? spec.num_heads : architecture.default_kv_heads;
   REPRISE_ASSIGN_OR_RETURN(spec.num_kv_heads,
@@ -119,11 +83,11 @@ void ReadSizes(const JsonFields& fields, const Architecture& architecture, Model
     int64_t* value;
     int64_t fallback = 0;  // 0: it must be there
   } sizes[] = {
-      {"vocab_size", &spec.vocab_size},
-      {"hidden_size", &spec.hidden_size},
-      {"intermediate_size", &spec.intermediate_size},
-      {"num_hidden_layers", &spec.num_layers},
-      {"num_attention_heads", &spec.num_heads},
+      {"vocab_size", &spec.vocab_size, architecture.default_vocab},
+      {"hidden_size", &spec.hidden_size, architecture.default_hidden},
+      {"intermediate_size", &spec.intermediate_size, architecture.default_intermediate},
+      {"num_hidden_layers", &spec.num_layers, architecture.default_layers},
+      {"num_attention_heads", &spec.num_heads, architecture.default_heads},
       {"max_position_embeddings", &spec.max_position_embeddings,
        architecture.default_max_positions},
   };
@@ -134,12 +98,16 @@ void ReadSizes(const JsonFields& fields, const Architecture& architecture, Model
   }
 }
 
+absl::Status ReadTied(const JsonFields& fields, const Architecture& architecture, ModelSpec& spec) {
+  REPRISE_ASSIGN_OR_RETURN(spec.tie_word_embeddings,
+                           fields.BooleanOr("tie_word_embeddings", architecture.default_tied));
+  return absl::OkStatus();
+}
+
 absl::Status ReadSwitches(const JsonFields& fields, const Architecture& architecture,
                           ModelSpec& spec) {
   REPRISE_ASSIGN_OR_RETURN(spec.rms_norm_eps,
                            fields.PositiveOr("rms_norm_eps", architecture.default_rms_norm_eps));
-  REPRISE_ASSIGN_OR_RETURN(spec.tie_word_embeddings,
-                           fields.BooleanOr("tie_word_embeddings", architecture.default_tied));
   spec.qk_norm = architecture.qk_norm != QkNorm::kNone;
   spec.whole_qk_norm = architecture.qk_norm == QkNorm::kWhole;
   spec.qkv_bias = architecture.bias == BiasRule::kQkvOnly;
@@ -152,31 +120,30 @@ absl::Status ReadSwitches(const JsonFields& fields, const Architecture& architec
 }
 
 // Absent: the architecture's. Null: none, 0.
-absl::StatusOr<double> Softcap(const Json& config, const JsonFields& fields, const char* name,
-                               double absent) {
-  return fields.PositiveOr(name, config.contains(name) ? 0.0 : absent);
+absl::StatusOr<double> Softcap(const JsonFields& fields, const char* name, double absent) {
+  return fields.PositiveOr(name, fields.Names(name) ? 0.0 : absent);
 }
 
 // Published models multiply embeddings by the root as it is rounded to the compute dtype.
-absl::Status ReadGemmaNumbers(const Json& config, const JsonFields& fields,
-                              const Architecture& architecture, ModelSpec& spec) {
+absl::Status ReadGemmaNumbers(const JsonFields& fields, const Architecture& architecture,
+                              ModelSpec& spec) {
   spec.norm_offset = 1.0;
   spec.activation = Activation::kGeluTanh;
   spec.embedding_multiplier = std::sqrt(static_cast<double>(spec.hidden_size));
   spec.rounds_embedding_multiplier = true;
   REPRISE_ASSIGN_OR_RETURN(const double scalar, fields.PositiveOr("query_pre_attn_scalar", 256.0));
   spec.attention_multiplier = 1.0 / std::sqrt(scalar);
-  REPRISE_ASSIGN_OR_RETURN(spec.attention_softcap, Softcap(config, fields, "attn_logit_softcapping",
+  REPRISE_ASSIGN_OR_RETURN(spec.attention_softcap, Softcap(fields, "attn_logit_softcapping",
                                                            architecture.default_attention_softcap));
-  REPRISE_ASSIGN_OR_RETURN(spec.logits_softcap, Softcap(config, fields, "final_logit_softcapping",
+  REPRISE_ASSIGN_OR_RETURN(spec.logits_softcap, Softcap(fields, "final_logit_softcapping",
                                                         architecture.default_logits_softcap));
   return absl::OkStatus();
 }
 
-absl::Status ReadNumbers(const Json& config, const JsonFields& fields,
-                         const Architecture& architecture, ModelSpec& spec) {
+absl::Status ReadNumbers(const JsonFields& fields, const Architecture& architecture,
+                         ModelSpec& spec) {
   if (architecture.numbers == NumberRule::kGemma)
-    return ReadGemmaNumbers(config, fields, architecture, spec);
+    return ReadGemmaNumbers(fields, architecture, spec);
   if (architecture.numbers != NumberRule::kGranite)
     spec.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
   if (architecture.numbers == NumberRule::kLlama) return absl::OkStatus();
@@ -275,7 +242,7 @@ absl::Status InNamesOfFields(const absl::Status& refusal, const JsonFields& fiel
   const bool of_mamba = absl::StartsWith(refusal.message(), "mamba.");
   return absl::Status(
       refusal.code(),
-      absl::StrCat("config.json: ",
+      absl::StrCat(fields.prefix(),
                    absl::StrReplaceAll(
                        refusal.message(),
                        {{"num_layers", "num_hidden_layers"},
@@ -295,27 +262,31 @@ absl::Status InNamesOfFields(const absl::Status& refusal, const JsonFields& fiel
 }
 
 // The consumed fields, each reader on its own: what one refuses does not hide what the next would.
-void ReadConsumedFields(const Json& config, const JsonFields& fields,
-                        const Architecture& architecture, ModelSpec& spec, Errors& errors) {
+void ReadConsumedFields(const ConfigParts& parts, ModelSpec& spec, Errors& errors) {
+  const Architecture& architecture = parts.architecture();
+  const JsonFields& fields = parts.text_fields();
   spec.architecture = architecture.name;
+  spec.beside_vision = parts.vision() != nullptr;
   Errors sizes;
   ReadSizes(fields, architecture, spec, sizes);
   for (const absl::Status& status : sizes.all()) errors.Add(status);
   if (sizes.empty()) {
-    errors.Add(ReadKvHeads(config, fields, architecture, spec));
+    errors.Add(ReadKvHeads(fields, architecture, spec));
     const bool knows_head_dim = errors.Add(ReadHeadDim(fields, architecture, spec));
-    errors.Add(ReadNumbers(config, fields, architecture, spec));
+    errors.Add(ReadNumbers(fields, architecture, spec));
     errors.Add(ReadExperts(fields, architecture, spec));
     errors.Add(ReadMamba(fields, architecture, spec));
-    if (knows_head_dim) errors.Add(ReadRope(config, architecture, spec));
-    errors.Add(ReadEosTokenIds(fields, spec.vocab_size, spec.eos_token_ids));
+    if (knows_head_dim) errors.Add(ReadRope(fields, architecture, spec));
+    errors.Add(
+        ReadEosTokenIds(parts.TopFirst({"eos_token_id"}), spec.vocab_size, spec.eos_token_ids));
   }
   errors.Add(ReadSwitches(fields, architecture, spec));
-  errors.Add(ReadDType(fields, spec));
-  errors.Add(ReadQuantization(fields, spec));
+  errors.Add(ReadTied(parts.TextFirst({"tie_word_embeddings"}), architecture, spec));
+  errors.Add(ReadDType(parts.TopFirst({"dtype", "torch_dtype"}), spec));
+  errors.Add(ReadQuantization(parts.top_fields(), spec));
   if (!errors.empty()) return;
   if (errors.Add(InNamesOfFields(ValidateModelSpec(spec), fields)))
-    errors.Add(ReadSlidingWindow(config, architecture, spec));
+    errors.Add(ReadSlidingWindow(fields, architecture, spec));
 }
 
 // All but the fields of config.json.
@@ -346,28 +317,32 @@ std::string WhyOf(const absl::Status& error) {
   return std::string(message);
 }
 
-// An error of a reader begins with the field that it is about, or one inside of it.
+// An error of a reader begins with the field that it is about, or one inside of it: of fields that
+// stand in each other the innermost.
 void MarkRefused(const absl::Status& error, std::vector<FieldReport>& fields) {
   const std::string why = WhyOf(error);
-  const std::string name = why.substr(0, why.find_first_of(":."));
+  FieldReport* of = nullptr;
   for (FieldReport& field : fields) {
-    if (field.name != name || field.use == FieldUse::kRefused) continue;
-    field.use = FieldUse::kRefused;
-    field.why = why;
+    const size_t end = field.name.size();
+    const bool about =
+        why.starts_with(field.name) && why.size() > end && (why[end] == ':' || why[end] == '.');
+    if (about && (of == nullptr || of->name.size() < end)) of = &field;
   }
+  if (of == nullptr || of->use == FieldUse::kRefused) return;
+  of->use = FieldUse::kRefused;
+  of->why = why;
 }
 
 }  // namespace
 
 absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
   REPRISE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(json, "config.json"));
-  const JsonFields fields(config, "config.json: ");
-  REPRISE_ASSIGN_OR_RETURN(const Architecture* architecture, ArchitectureOf(fields));
-  for (const FieldFinding& finding : CheckConfigFields(config, *architecture))
+  REPRISE_ASSIGN_OR_RETURN(const ConfigParts parts, ConfigParts::Of(config));
+  for (const FieldFinding& finding : CheckConfigFields(parts))
     REPRISE_RETURN_IF_ERROR(finding.status);
   ModelSpec spec;
   Errors errors;
-  ReadConsumedFields(config, fields, *architecture, spec, errors);
+  ReadConsumedFields(parts, spec, errors);
   if (!errors.empty()) return errors.all().front();
   return spec;
 }
@@ -400,18 +375,16 @@ absl::StatusOr<ConfigReport> ReportHfConfig(const std::string& directory) {
   REPRISE_ASSIGN_OR_RETURN(const std::string text,
                            ReadFile(directory + "/config.json", kMaxConfigBytes));
   REPRISE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(text, "config.json"));
-  const JsonFields fields(config, "config.json: ");
-  REPRISE_ASSIGN_OR_RETURN(const Architecture* architecture, ArchitectureOf(fields));
-  ConfigReport report{.architecture = architecture->class_name};
+  REPRISE_ASSIGN_OR_RETURN(const ConfigParts parts, ConfigParts::Of(config));
+  ConfigReport report{.architecture = parts.class_name()};
   Errors errors;
-  for (const FieldFinding& finding : CheckConfigFields(config, *architecture)) {
-    report.fields.push_back(
-        {.name = finding.name, .value = ShowJson(config[finding.name]), .use = UseOf(finding)});
+  for (const FieldFinding& finding : CheckConfigFields(parts)) {
+    report.fields.push_back({.name = finding.name, .value = finding.value, .use = UseOf(finding)});
     if (!errors.Add(finding.status)) report.fields.back().why = WhyOf(finding.status);
   }
   const size_t num_of_rules = errors.all().size();
   Errors of_readers;
-  ReadConsumedFields(config, fields, *architecture, report.spec, of_readers);
+  ReadConsumedFields(parts, report.spec, of_readers);
   for (const absl::Status& error : of_readers.all()) {
     MarkRefused(error, report.fields);
     errors.Add(error);

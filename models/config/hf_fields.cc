@@ -4,6 +4,10 @@
 // config.json files.
 #include "models/config/hf_fields.h"
 
+#include <algorithm>
+#include <iterator>
+#include <span>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
 
@@ -150,6 +154,12 @@ constexpr FieldRule kRopeFields[] = {
     {"partial_rotary_factor", kConsumed},
 };
 
+// Of the consumed ones, those that count around text_config (hf_parts.h). Of any other the value is
+// that in text_config, or it is refused.
+constexpr std::string_view kBesideText[] = {
+    "architectures", "model_type", "tie_word_embeddings", "eos_token_id",
+    "torch_dtype",   "dtype",      "quantization_config"};
+
 const FieldRule* FindRule(std::span<const FieldRule> rules, const std::string& name) {
   for (const FieldRule& rule : rules) {
     if (name == rule.name) return &rule;
@@ -180,14 +190,51 @@ absl::Status Under(std::string_view where, const absl::Status& status) {
       status.code(), absl::StrCat(absl::string_view(where.data(), where.size()), status.message()));
 }
 
+void AddFinding(std::vector<FieldFinding>& findings, const std::string& name, const FieldRule* rule,
+                const Json& value, const absl::Status& status) {
+  findings.push_back({name, ShowJson(value), rule, Under("config.json: ", status)});
+}
+
+// A field of all models, beside text_config.
+absl::Status CheckBesideText(const ConfigParts& parts, const FieldRule& rule, const Json& value) {
+  const bool counts =
+      std::find(std::begin(kBesideText), std::end(kBesideText), rule.name) != std::end(kBesideText);
+  if (rule.role != kConsumed || counts || value.is_null()) return absl::OkStatus();
+  const Json* const within = parts.text_fields().Find(rule.name);
+  if (within != nullptr && *within == value) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(rule.name, ": got ", ShowJson(value),
+                                                 ", allowed the same as ", kTextConfig, ".",
+                                                 rule.name, ", which counts, or absent"));
+}
+
+void CheckTextFields(const ConfigParts& parts, std::vector<FieldFinding>& findings) {
+  for (const auto& [name, value] : parts.text().items()) {
+    const FieldRule* rule = FindRule(parts.vision()->within, name);
+    if (rule == nullptr) rule = FindRule(parts.architecture().own, name);
+    if (rule == nullptr) rule = FindRule(kSharedFields, name);
+    const std::string path = absl::StrCat(kTextConfig, ".", name);
+    absl::Status status = CheckField(rule, path, value);
+    if (status.ok() && name == "quantization_config" && !value.is_null() &&
+        (!parts.top().contains(name) || parts.top()[name] != value))
+      status = absl::InvalidArgumentError(absl::StrCat(
+          path, ": got ", ShowJson(value), ", allowed the same as quantization_config or absent"));
+    AddFinding(findings, path, rule, value, status);
+  }
+}
+
 }  // namespace
 
-std::vector<FieldFinding> CheckConfigFields(const Json& config, const Architecture& architecture) {
+std::vector<FieldFinding> CheckConfigFields(const ConfigParts& parts) {
   std::vector<FieldFinding> findings;
-  for (const auto& [name, value] : config.items()) {
-    const FieldRule* rule = FindRule(architecture.own, name);
-    if (rule == nullptr) rule = FindRule(kSharedFields, name);
-    findings.push_back({name, rule, Under("config.json: ", CheckField(rule, name, value))});
+  for (const auto& [name, value] : parts.top().items()) {
+    const FieldRule* const own = FindRule(
+        parts.vision() != nullptr ? parts.vision()->beside : parts.architecture().own, name);
+    const FieldRule* const rule = own != nullptr ? own : FindRule(kSharedFields, name);
+    absl::Status status = CheckField(rule, name, value);
+    if (status.ok() && parts.vision() != nullptr && own == nullptr)
+      status = CheckBesideText(parts, *rule, value);
+    AddFinding(findings, name, rule, value, status);
+    if (parts.vision() != nullptr && name == kTextConfig) CheckTextFields(parts, findings);
   }
   return findings;
 }

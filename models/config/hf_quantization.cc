@@ -134,11 +134,22 @@ absl::Status ReadKvCache(const JsonFields& quantization, ModelSpec& spec) {
   return absl::OkStatus();
 }
 
+// Whether a layer of a model with a vision part, or a regular expression for several, is of that
+// part, which is not run; or its head.
+bool IsBesideText(const std::string& layer) {
+  std::string_view name = layer;
+  for (const std::string_view start : {"re:", "^", ".*", "model.", "model\\."})
+    if (name.starts_with(start)) name.remove_prefix(start.size());
+  return name.starts_with("vision_tower") || name.starts_with("multi_modal_projector") ||
+         name == "language_model.lm_head";
+}
+
 // Whether a layer is one that no checkpoint of ours has quantised, named by itself or by a regular
 // expression for all of its kind. What a name leaves open is seen in the tensors.
-bool IsNeverQuantised(const std::string& layer, bool experts) {
+bool IsNeverQuantised(const std::string& layer, const ModelSpec& spec) {
   if (layer == "lm_head" || layer == "re:.*lm_head") return true;
-  if (!experts) return false;
+  if (spec.beside_vision && IsBesideText(layer)) return true;
+  if (spec.num_experts == 0) return false;
   const std::string name = absl::StrReplaceAll(layer, {{"\\.", "."}, {"re:", ""}, {"$", ""}});
   for (const char* router : {"gate", "mlp.gate", "block_sparse_moe.gate"})
     if (name == router || absl::EndsWith(name, absl::StrCat(".", router)) ||
@@ -148,16 +159,17 @@ bool IsNeverQuantised(const std::string& layer, bool experts) {
          name == "model.norm";
 }
 
-// Layers that are left alone: lm_head, and no other.
+// Layers that are left alone: lm_head, a vision part, and no other.
 absl::Status CheckIgnored(const JsonFields& quantization, const char* name, const ModelSpec& spec) {
   const Json* const list = quantization.Find(name);
   if (list == nullptr) return absl::OkStatus();
   const bool experts = spec.num_experts != 0;
   const std::string allowed =
-      absl::StrCat("a list of nothing but 'lm_head'", experts ? ", norms and routers" : "");
+      absl::StrCat("a list of nothing but 'lm_head'", experts ? ", norms and routers" : "",
+                   spec.beside_vision ? " and layers of the vision part" : "");
   if (!list->is_array()) return quantization.Refuse(name, allowed);
   for (const Json& entry : *list) {
-    if (!entry.is_string() || !IsNeverQuantised(entry.get_ref<const std::string&>(), experts))
+    if (!entry.is_string() || !IsNeverQuantised(entry.get_ref<const std::string&>(), spec))
       return quantization.Refuse(name, allowed);
   }
   return absl::OkStatus();

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "models/config/hf_fields.h"
@@ -40,14 +39,11 @@ class RopeReader {
     return absl::OkStatus();
   }
 
-  // where_in: what begins messages about `in`.
-  absl::Status AddObject(const JsonFields& in, const char* name,
-                         std::string_view where_in = "config.json: ") {
+  absl::Status AddObject(const JsonFields& in, const char* name) {
     const Json* object = in.Find(name);
     if (object == nullptr) return absl::OkStatus();
     if (!object->is_object()) return in.Refuse(name, "an object or null");
-    const std::string where =
-        absl::StrCat(absl::string_view(where_in.data(), where_in.size()), name, ".");
+    const std::string where = absl::StrCat(in.prefix(), name, ".");
     const JsonFields fields(*object, where);
     // First, so that a type that we lack is named rather than one of its parameters.
     REPRISE_ASSIGN_OR_RETURN(const RopeScaling type, ReadRopeType(fields, context_));
@@ -95,23 +91,21 @@ absl::StatusOr<double> ReadPartialFactor(const JsonFields& fields, int64_t head_
 
 // The share of a head that rope turns. Configs that may choose it name it beside rope's object or
 // in it: the first one is taken, and RopeReader sees whether others agree.
-absl::StatusOr<double> FindPartialFactor(const Json& config, const Architecture& architecture,
+absl::StatusOr<double> FindPartialFactor(const JsonFields& fields, const Architecture& architecture,
                                          int64_t head_dim) {
   if (!architecture.chooses_rotary_factor) return architecture.partial_rotary_factor;
-  const JsonFields fields(config, "config.json: ");
   if (fields.Find("partial_rotary_factor") != nullptr) return ReadPartialFactor(fields, head_dim);
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     const Json* const object = fields.Find(name);
     if (object == nullptr || !object->is_object()) continue;
-    const JsonFields inside(*object, absl::StrCat("config.json: ", name, "."));
+    const JsonFields inside(*object, absl::StrCat(fields.prefix(), name, "."));
     if (inside.Find("partial_rotary_factor") != nullptr) return ReadPartialFactor(inside, head_dim);
   }
   return architecture.partial_rotary_factor;
 }
 
-absl::StatusOr<RopeContext> ReadContext(const Json& config, const Architecture& architecture,
+absl::StatusOr<RopeContext> ReadContext(const JsonFields& fields, const Architecture& architecture,
                                         const ModelSpec& spec) {
-  const JsonFields fields(config, "config.json: ");
   RopeContext context{.max_position_embeddings = spec.max_position_embeddings,
                       .of_two = architecture.local_rope};
   context.default_original_positions = architecture.default_original_positions != 0
@@ -123,7 +117,7 @@ absl::StatusOr<RopeContext> ReadContext(const Json& config, const Architecture& 
                              fields.Integer(kOriginal, 2, INT32_MAX));
   }
   REPRISE_ASSIGN_OR_RETURN(context.partial_rotary_factor,
-                           FindPartialFactor(config, architecture, spec.head_dim));
+                           FindPartialFactor(fields, architecture, spec.head_dim));
   context.turned_dim = TurnedDim(spec.head_dim, context.partial_rotary_factor);
   return context;
 }
@@ -161,17 +155,15 @@ absl::Status AddRopesOfKinds(const JsonFields& config, RopeReader& full, RopeRea
     if (name != "full_attention" && name != "sliding_attention")
       return config.Refuse("rope_parameters", kAllowed);
   }
-  constexpr char kWhere[] = "config.json: rope_parameters.";
-  const JsonFields kinds(*object, kWhere);
-  REPRISE_RETURN_IF_ERROR(full.AddObject(kinds, "full_attention", kWhere));
-  return sliding.AddObject(kinds, "sliding_attention", kWhere);
+  const JsonFields kinds(*object, absl::StrCat(config.prefix(), "rope_parameters."));
+  REPRISE_RETURN_IF_ERROR(full.AddObject(kinds, "full_attention"));
+  return sliding.AddObject(kinds, "sliding_attention");
 }
 
 }  // namespace
 
-absl::Status ReadRope(const Json& config, const Architecture& architecture, ModelSpec& spec) {
-  const JsonFields fields(config, "config.json: ");
-  REPRISE_ASSIGN_OR_RETURN(const RopeContext context, ReadContext(config, architecture, spec));
+absl::Status ReadRope(const JsonFields& fields, const Architecture& architecture, ModelSpec& spec) {
+  REPRISE_ASSIGN_OR_RETURN(const RopeContext context, ReadContext(fields, architecture, spec));
   RopeReader reader(context);
   RopeReader sliding(context);
   REPRISE_RETURN_IF_ERROR(reader.CheckPartialFactor(fields));

@@ -18,7 +18,7 @@ namespace reprise::models {
 // longrope's factors those are chosen that contexts of max_position_embeddings want. Sets
 // rotary_dim, too. Errors: InvalidArgument with field, got, allowed; ranges are
 // ValidateModelSpec's.
-absl::Status ReadRope(const Json& config, const Architecture& architecture, ModelSpec& spec);
+absl::Status ReadRope(const JsonFields& fields, const Architecture& architecture, ModelSpec& spec);
 
 }  // namespace reprise::models
 

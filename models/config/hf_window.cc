@@ -19,9 +19,8 @@ constexpr int64_t kMaxSize = INT32_MAX;
 constexpr int64_t kDefaultMaxWindowLayers = 28;  // of Qwen2 and Qwen3 alike
 
 // Absent: the architecture's. Null: none, 0.
-absl::StatusOr<int64_t> WindowField(const Json& config, const JsonFields& fields,
-                                    const Architecture& architecture) {
-  const bool named = config.contains("sliding_window");
+absl::StatusOr<int64_t> WindowField(const JsonFields& fields, const Architecture& architecture) {
+  const bool named = fields.Names("sliding_window");
   return fields.IntegerOr("sliding_window", named ? 0 : architecture.default_sliding_window, 1,
                           kMaxSize);
 }
@@ -78,17 +77,16 @@ bool Any(const std::vector<bool>& slides) {
 
 }  // namespace
 
-absl::Status ReadSlidingWindow(const Json& config, const Architecture& architecture,
+absl::Status ReadSlidingWindow(const JsonFields& fields, const Architecture& architecture,
                                ModelSpec& spec) {
   if (architecture.window == WindowRule::kNever) return absl::OkStatus();
-  const JsonFields fields(config, "config.json: ");
   bool used = true;
   if (architecture.window == WindowRule::kSwitched) {
     REPRISE_ASSIGN_OR_RETURN(used, fields.BooleanOr("use_sliding_window", false));
   }
   int64_t window = 0;
   if (used) {
-    REPRISE_ASSIGN_OR_RETURN(window, WindowField(config, fields, architecture));
+    REPRISE_ASSIGN_OR_RETURN(window, WindowField(fields, architecture));
   }
   const bool listed = fields.Find("layer_types") != nullptr;
   // A rope of the layers that slide needs them named, window or not.

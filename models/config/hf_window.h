@@ -15,7 +15,7 @@ namespace reprise::models {
 // Sets ModelSpec::sliding_window and slides; a window that no position outgrows is none. `spec` has
 // its sizes, which ValidateModelSpec has accepted. Errors: InvalidArgument with field, got,
 // allowed.
-absl::Status ReadSlidingWindow(const Json& config, const Architecture& architecture,
+absl::Status ReadSlidingWindow(const JsonFields& fields, const Architecture& architecture,
                                ModelSpec& spec);
 
 }  // namespace reprise::models

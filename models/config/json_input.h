@@ -36,6 +36,9 @@ class JsonFields {
 
   // nullptr when absent or null.
   const Json* Find(const char* name) const;
+  // Whether it is there, null or not.
+  bool Names(const char* name) const { return object_.contains(name); }
+  const std::string& prefix() const { return prefix_; }
   // An integer in [min, max]; a number written with a fraction or an exponent is none.
   absl::StatusOr<int64_t> Integer(const char* name, int64_t min, int64_t max) const;
   absl::StatusOr<int64_t> IntegerOr(const char* name, int64_t fallback, int64_t min,

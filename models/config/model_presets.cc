@@ -191,6 +191,21 @@ ModelSpec Gemma3With1B() {
   return spec;
 }
 
+// The text part. Source: config.json of google/gemma-3-4b-it.
+ModelSpec Gemma3With4B() {
+  ModelSpec spec = GemmaOf("gemma3", {262208, 2560, 10240, 34, 8, 4, 256, 131072}, 256.0);
+  spec.beside_vision = true;
+  spec.qk_norm = true;
+  spec.sliding_window = 1024;
+  spec.slides = SlidingPattern(spec.num_layers, 6);
+  spec.rope.theta = 1000000.0;
+  spec.rope.scaling = RopeScaling::kLinear;
+  spec.rope.factor = 8.0;
+  spec.sliding_rope = RopeSpec{.theta = 10000.0};
+  spec.eos_token_ids = {1, 106};
+  return spec;
+}
+
 // Source: config.json of microsoft/phi-4.
 ModelSpec Phi4() {
   ModelSpec spec = SpecOf("phi3", 1e-5, {100352, 5120, 17920, 40, 40, 10, 128, 16384});
@@ -361,6 +376,7 @@ constexpr Preset kPresets[] = {
     {"qwen3-8b", Qwen3With8B},
     {"gemma-2-9b", Gemma2With9B},
     {"gemma-3-1b", Gemma3With1B},
+    {"gemma-3-4b", Gemma3With4B},
     {"phi-4", Phi4},
     {"phi-4-mini", Phi4Mini},
     {"olmo-2-7b", Olmo2With7B},

@@ -139,6 +139,9 @@ struct ModelSpec {
   // Every residual branch is multiplied by this before it is added.
   double residual_multiplier = 1.0;
   double logits_scaling = 1.0;  // logits are divided by this
+  // The model is the text part of one that takes images, too. The checkpoint has both parts, and
+  // names its tensors so (models/weights/text_part.h); the vision part is not run.
+  bool beside_vision = false;
   std::vector<uint32_t> eos_token_ids;
   runtime::DType checkpoint_dtype = runtime::DType::kBf16;
   // Of the linear layers of blocks; unset: they have checkpoint_dtype, too.

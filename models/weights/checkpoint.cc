@@ -99,6 +99,13 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
   return checkpoint;
 }
 
+std::unique_ptr<Checkpoint> Checkpoint::Of(
+    absl::flat_hash_map<std::string, const TensorView*> tensors) {
+  auto checkpoint = std::unique_ptr<Checkpoint>(new Checkpoint());
+  checkpoint->tensors_ = std::move(tensors);
+  return checkpoint;
+}
+
 const TensorView* Checkpoint::Find(std::string_view name) const {
   const auto it = tensors_.find(absl::string_view(name.data(), name.size()));
   return it == tensors_.end() ? nullptr : it->second;

@@ -24,6 +24,9 @@ class Checkpoint {
   // InvalidArgument (a file that lies about itself; a tensor named by the index that its shard
   // lacks, or in two shards).
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& directory);
+  // Some tensors of another Checkpoint, which must outlive this one, under names of their own.
+  static std::unique_ptr<Checkpoint> Of(
+      absl::flat_hash_map<std::string, const TensorView*> tensors);
 
   // nullptr when there is no such tensor. The view lives as long as the Checkpoint.
   const TensorView* Find(std::string_view name) const;

@@ -23,6 +23,7 @@
 #include "models/weights/int4_tensors.h"
 #include "models/weights/parallel.h"
 #include "models/weights/safetensors.h"
+#include "models/weights/text_part.h"
 #include "models/weights/weight_upload.h"
 #include "runtime/float_convert.h"
 #include "runtime/status_macros.h"
@@ -429,6 +430,13 @@ bool IsBiasOfZeros(const Checkpoint& checkpoint, const WeightPlan& plan, const s
   return false;
 }
 
+absl::Status NotCalledFor(const std::string& name, const WeightPlan& plan) {
+  return absl::InvalidArgumentError(absl::StrCat("tensor '", name,
+                                                 "': got it, allowed only tensors that the config "
+                                                 "of this ",
+                                                 plan.architecture(), " model calls for"));
+}
+
 // What is there and nobody declared, and copies that are none.
 std::vector<absl::Status> CheckLeftovers(const Checkpoint& checkpoint, const WeightPlan& plan) {
   std::vector<absl::Status> errors;
@@ -456,9 +464,7 @@ std::vector<absl::Status> CheckLeftovers(const Checkpoint& checkpoint, const Wei
     if (known.contains(name) || absl::EndsWith(name, ".rotary_emb.inv_freq") ||
         IsBiasOfZeros(checkpoint, plan, name))
       continue;
-    errors.push_back(absl::InvalidArgumentError(
-        absl::StrCat("tensor '", name, "': got it, allowed only tensors that the config of this ",
-                     plan.architecture(), " model calls for")));
+    errors.push_back(NotCalledFor(name, plan));
   }
   return errors;
 }
@@ -534,11 +540,8 @@ absl::Status FillComputed(runtime::Device& device,
   return status;
 }
 
-}  // namespace
-
-std::vector<absl::Status> ModelWeights::Check(const WeightPlan& plan,
-                                              const Checkpoint& checkpoint) {
-  if (!plan.status().ok()) return {plan.status()};
+// checkpoint: of nothing but what the plan declares.
+std::vector<absl::Status> CheckTensors(const WeightPlan& plan, const Checkpoint& checkpoint) {
   std::vector<absl::Status> errors;
   for (const WeightSlot& slot : plan.slots()) {
     if (slot.stack_index.value_or(0) != 0) continue;  // the first one of a tensor speaks for all
@@ -559,10 +562,9 @@ std::vector<absl::Status> ModelWeights::Check(const WeightPlan& plan,
   return errors;
 }
 
-absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const WeightPlan& plan,
-                                                const Checkpoint& checkpoint,
-                                                const LoadProgress& progress) {
-  REPRISE_RETURN_IF_ERROR(plan.status());
+absl::StatusOr<runtime::DeviceBuffer> LoadTensors(runtime::Device& device, const WeightPlan& plan,
+                                                  const Checkpoint& checkpoint,
+                                                  const LoadProgress& progress) {
   std::vector<const TensorView*> views;
   for (const WeightSlot& slot : plan.slots()) {
     const bool same = !views.empty() && slot.stack_index.value_or(0) != 0;  // as the one before
@@ -631,8 +633,40 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const W
     return ReadScalesOfRegion(checkpoint, scales, plan.quantization());
   }));
   REPRISE_RETURN_IF_ERROR(FillOrders(device, plan, orders, base));
-  plan.Bind(base);
-  return ModelWeights(std::move(buffer));
+  return buffer;
+}
+
+}  // namespace
+
+std::vector<absl::Status> ModelWeights::Check(const WeightPlan& plan,
+                                              const Checkpoint& checkpoint) {
+  if (!plan.status().ok()) return {plan.status()};
+  if (!plan.takes_text_part()) return CheckTensors(plan, checkpoint);
+  const auto text = TextPart::Of(checkpoint);
+  if (!text.ok()) return {text.status()};
+  std::vector<absl::Status> errors;
+  for (const std::string& name : text->strangers()) errors.push_back(NotCalledFor(name, plan));
+  for (const absl::Status& error : CheckTensors(plan, text->tensors()))
+    errors.push_back(text->InNamesOfFiles(error));
+  return errors;
+}
+
+absl::StatusOr<ModelWeights> ModelWeights::Load(runtime::Device& device, const WeightPlan& plan,
+                                                const Checkpoint& checkpoint,
+                                                const LoadProgress& progress) {
+  REPRISE_RETURN_IF_ERROR(plan.status());
+  absl::StatusOr<runtime::DeviceBuffer> loaded;
+  if (plan.takes_text_part()) {
+    REPRISE_ASSIGN_OR_RETURN(const TextPart text, TextPart::Of(checkpoint));
+    for (const std::string& name : text.strangers()) return NotCalledFor(name, plan);
+    loaded = LoadTensors(device, plan, text.tensors(), progress);
+    if (!loaded.ok()) return text.InNamesOfFiles(loaded.status());
+  } else {
+    loaded = LoadTensors(device, plan, checkpoint, progress);
+  }
+  REPRISE_RETURN_IF_ERROR(loaded.status());
+  plan.Bind(loaded->as<std::byte>());
+  return ModelWeights(*std::move(loaded));
 }
 
 absl::StatusOr<ModelWeights> ModelWeights::Random(runtime::Device& device, const WeightPlan& plan,

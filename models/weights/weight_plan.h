@@ -171,6 +171,8 @@ class WeightPlan {
                float random = 0.0f);
   // Tensors that a checkpoint may have and that nobody reads.
   void Unread(std::vector<std::string> names);
+  // The checkpoint has a vision part beside what is declared, and names all so (text_part.h).
+  void TakeTextPart() { takes_text_part_ = true; }
 
   // OK, or InvalidArgument: more parameters than can be addressed.
   const absl::Status& status() const { return status_; }
@@ -184,6 +186,7 @@ class WeightPlan {
   const std::vector<WeightSlot>& slots() const { return slots_; }
   const std::vector<TiedTensor>& tied() const { return tied_; }
   const std::vector<std::string>& unread() const { return unread_; }
+  bool takes_text_part() const { return takes_text_part_; }
   // Of all slots: the model's parameters.
   int64_t num_parameters() const { return num_parameters_; }
   // Of what a step reads whole, however many rows it has: everything but tables and experts, and a
@@ -247,6 +250,7 @@ class WeightPlan {
   std::vector<WeightSlot> slots_;
   std::vector<TiedTensor> tied_;
   std::vector<std::string> unread_;
+  bool takes_text_part_ = false;
   std::vector<std::function<void(const std::byte*)>> bindings_;
   struct DeclaredValues {
     const float** out;

@@ -72,6 +72,32 @@ TEST_F(CheckProgram, SaysHowAModelRuns) {
   EXPECT_EQ(wide["engine"]["path"], "reference");
 }
 
+TEST_F(CheckProgram, SaysThatAVisionPartIsNotRun) {
+  for (const char* name : {"gemma3-vision-tiny", "mistral3-vision-tiny"}) {
+    const json of = Check(Fixture(name), 0,
+                          {"--reference", Fixture(name) + "/reference.json", "--dtype", "f32"});
+    EXPECT_THAT(text_, HasSubstr("not run, requests are text alone: "));
+    EXPECT_EQ(of["reference"]["passed"], true);
+    const json& checkpoint = of["checkpoint"];
+    EXPECT_GT(checkpoint["vision_tensors"], 10);
+    EXPECT_LT(checkpoint["vision_tensors"], checkpoint["tensors"]);
+    // Of 16 bits, and the text part's are the parameters.
+    EXPECT_EQ(checkpoint["bytes"],
+              of["parameters"].get<int>() * 2 + checkpoint["vision_bytes"].get<int>());
+  }
+  Check(Fixture("gemma3-tiny"), 0);
+  EXPECT_THAT(text_, Not(HasSubstr("vision")));
+  const std::string model = Copy("gemma3-vision-tiny");
+  json config = json::parse(ReadTextFile(model + "/config.json"));
+  config["text_config"]["num_hidden_layers"] = 3;
+  Change(model + "/config.json", config);
+  EXPECT_THAT(Check(model, 1)["errors"][0],
+              HasSubstr("tensor 'language_model.model.layers.2.input_layernorm.weight': missing"));
+  config["text_config"]["moe_layers"] = 3;
+  Change(model + "/config.json", config);
+  EXPECT_THAT(Check(model, 1)["errors"][0], HasSubstr("\"text_config.moe_layers\": got 3"));
+}
+
 TEST_F(CheckProgram, NamesEveryFieldThatIsRefused) {
   const std::string model = Copy("llama-tiny");
   Change(model + "/config.json", {{"num_experts", 8}, {"hidden_act", "relu"}, {"vocab_size", 0}});

@@ -175,7 +175,8 @@ constexpr const char* kFixtures[] = {"llama-tiny",          "llama3-rope-bias-ti
                                      "granitemoe-tiny",     "qwen3moe-fp8-tiny",
                                      "qwen3moe-int4-tiny",  "gpt-oss-tiny",
                                      "granite-hybrid-tiny", "granite-hybrid-moe-tiny",
-                                     "bamba-tiny"};
+                                     "bamba-tiny",          "gemma3-vision-tiny",
+                                     "mistral3-vision-tiny"};
 constexpr KernelTestParam kEveryDeviceAndDtype[] = {
     {DeviceKind::kHost, DType::kF32},  {DeviceKind::kHost, DType::kBf16},
     {DeviceKind::kHost, DType::kF16},  {DeviceKind::kCuda, DType::kF32},

@@ -3,7 +3,7 @@
 // kinds, the biases and the inert or switched window of Qwen2, the head norms of Qwen3, the numbers
 // and patterns of Gemma 2 and 3, what Phi-3 and OLMo 2 leave out, the experts of Mixtral, Qwen3-MoE
 // and Granite-MoE, in both dialects; and the scaled rope types, which all of them may have. What
-// all configs share is hf_config_test.cc's.
+// all configs share is hf_config_test.cc's, a text part beside a vision part hf_vision_test.cc's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -556,10 +556,6 @@ TEST(HfGemma3, RefusesWhatItWouldNotCompute) {
   // One factor of cosines and sines for both tables.
   ExpectInvalid(StatusOf(kGemma3, {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}}),
                 {"rope_scaling.attention_factor", "that of layers that slide (1)"});
-  Json multimodal = Json::parse(kGemma3);
-  multimodal["architectures"] = {"Gemma3ForConditionalGeneration"};
-  multimodal["model_type"] = "gemma3";
-  EXPECT_EQ(ParseHfConfig(multimodal.dump()).status().code(), absl::StatusCode::kUnimplemented);
 }
 
 TEST(HfPhi3, ReadsAPublishedConfig) {
@@ -615,7 +611,8 @@ TEST(HfOlmo2, ReadsAPublishedConfig) {
 
 // What transformers 5 saved is what was made of it for transformers 4.
 TEST(HfModels, FixturesReadTheSameInBothDialects) {
-  for (const char* name : {"gemma2-tiny", "gemma3-tiny", "phi3-tiny", "olmo2-tiny"}) {
+  for (const char* name :
+       {"gemma2-tiny", "gemma3-tiny", "phi3-tiny", "olmo2-tiny", "gemma3-vision-tiny"}) {
     SCOPED_TRACE(name);
     const std::string directory = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/" + name;
     const auto read = [&](const char* file) {

@@ -116,6 +116,17 @@ constexpr Published kPublished[] = {
       "rope_local_base_freq": 10000, "rope_scaling": null, "rope_theta": 1000000,
       "sliding_window": 512, "sliding_window_pattern": 6, "torch_dtype": "bfloat16",
       "transformers_version": "4.50.0.dev0", "use_cache": true, "vocab_size": 262144})"},
+    {"gemma-3-4b", 3'880'263'168, R"({
+      "architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 255999,
+      "eoi_token_index": 256000, "eos_token_id": [1, 106], "image_token_index": 262144,
+      "initializer_range": 0.02, "mm_tokens_per_image": 256, "model_type": "gemma3",
+      "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
+        "model_type": "gemma3_text", "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024},
+      "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0",
+      "vision_config": {"hidden_size": 1152, "image_size": 896, "intermediate_size": 4304,
+        "model_type": "siglip_vision_model", "num_attention_heads": 16, "num_hidden_layers": 27,
+        "patch_size": 14, "vision_use_head": false}})"},
     {"phi-4", 14'659'507'200, R"({
       "architectures": ["Phi3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
       "bos_token_id": 100257, "embd_pdrop": 0.0, "eos_token_id": 100265, "hidden_act": "silu",
@@ -312,6 +323,7 @@ TEST(ModelPresets, EqualTheirPublishedConfigs) {
     EXPECT_EQ(preset->sliding_window, config->sliding_window);
     EXPECT_EQ(preset->slides, config->slides);
     EXPECT_EQ(preset->mlp_bias, config->mlp_bias);
+    EXPECT_EQ(preset->beside_vision, config->beside_vision);
     EXPECT_EQ(preset->num_experts, config->num_experts);
     EXPECT_EQ(preset->experts_per_token, config->experts_per_token);
     EXPECT_EQ(preset->expert_intermediate_size, config->expert_intermediate_size);

@@ -9,6 +9,7 @@
 #include "models/decoder.h"
 #include "models/weights/checkpoint.h"
 #include "models/weights/model_weights.h"
+#include "models/weights/text_part.h"
 #include "tools/device_flags.h"
 #include "tools/table.h"
 #include "tools/units.h"
@@ -27,6 +28,13 @@ void CheckWeights(const models::ModelSpec& spec, const engine::DecodeEngineOptio
   for (const std::string& name : (*checkpoint)->Names()) {
     ++check->num_tensors;
     check->checkpoint_bytes += (*checkpoint)->Find(name)->data.size();
+  }
+  if (spec.beside_vision) {
+    // Without a text part there is nothing to count, and ModelWeights says so.
+    if (const auto text = models::TextPart::Of(**checkpoint); text.ok()) {
+      check->vision_tensors = text->num_vision_tensors();
+      check->vision_bytes = text->vision_bytes();
+    }
   }
   const auto decoder = models::Decoder::Create(spec);
   if (!decoder.ok()) {
@@ -96,6 +104,11 @@ std::string SummaryText(const ModelCheck& check, const runtime::DeviceProperties
   if (check.num_tensors != 0)
     table.AddRow({"checkpoint", absl::StrCat(FormatCount(check.num_tensors), " tensors, ",
                                              FormatBytes(check.checkpoint_bytes))});
+  if (check.num_tensors != 0 && check.config->spec.beside_vision)
+    table.AddRow(
+        {"vision part",
+         absl::StrCat("not run, requests are text alone: ", FormatCount(check.vision_tensors),
+                      " tensors, ", FormatBytes(check.vision_bytes), " that are not read")});
   table.AddRow({"device", DeviceText(device)});
   if (const auto& preview = check.preview) {
     table.AddRow({"weights", absl::StrCat(FormatBytes(preview->weights_bytes), " of ",
@@ -212,7 +225,11 @@ nlohmann::json ModelCheckToJson(const ModelCheck& check, const runtime::DevicePr
       {"errors", errors},
       {"architecture", known ? nlohmann::json(check.config->architecture) : nullptr},
       {"parameters", check.num_parameters != 0 ? nlohmann::json(check.num_parameters) : nullptr},
-      {"checkpoint", {{"tensors", check.num_tensors}, {"bytes", check.checkpoint_bytes}}},
+      {"checkpoint",
+       {{"tensors", check.num_tensors},
+        {"bytes", check.checkpoint_bytes},
+        {"vision_tensors", check.vision_tensors},
+        {"vision_bytes", check.vision_bytes}}},
       {"fields", known ? FieldsToJson(*check.config) : nlohmann::json::array()},
       {"device", DeviceToJson(device)},
       {"engine", check.preview ? PreviewToJson(*check.preview) : nullptr},

@@ -33,6 +33,7 @@ struct ModelCheck {
   std::optional<models::ConfigReport> config = {};    // where the config could be read at all
   int64_t num_parameters = 0;                         // 0: the config has errors
   uint64_t num_tensors = 0, checkpoint_bytes = 0;     // 0: no weights file could be read
+  uint64_t vision_tensors = 0, vision_bytes = 0;      // of these, of a part that is not run
   std::optional<engine::EnginePreview> preview = {};  // where there is such an engine
   std::optional<ComparedLogits> reference = {};       // where one was given, and the model runs
   std::vector<absl::Status> errors = {};              // everything for which it does not run

@@ -219,8 +219,15 @@ function plainMessage(message, i) {
   const {content} = message;
   if (typeof content === 'string') return message;
   const isText = (part) => part?.type === 'text' && typeof part.text === 'string';
-  if (!Array.isArray(content) || !content.every(isText)) {
+  if (!Array.isArray(content)) {
     throw invalid(`${param}.content`, content, 'text, or a list of parts of type "text"');
+  }
+  const wrong = content.findIndex((part) => !isText(part));
+  if (wrong !== -1) {
+    const part = content[wrong];
+    const [field, got] = part?.type === 'text' ? ['.text', part.text] : ['.type', part?.type];
+    const allowed = field === '.text' ? 'text' : '"text": models are given text alone, no images';
+    throw invalid(`${param}.content[${wrong}]${field}`, got, allowed);
   }
   return {...message, content: content.map(({text}) => text).join('')};
 }

@@ -283,8 +283,20 @@ describe('the gateway', () => {
       const format = {response_format: {type: 'xml'}};
       await assert.rejects(create(format), {status: 400, param: 'response_format'});
       await assert.rejects(create({messages: [{role: 'critic', content: ''}]}), /role critic/);
-      const image = [{role: 'user', content: [{type: 'image_url', image_url: {url: 'x'}}]}];
-      await assert.rejects(create({messages: image}), {param: 'messages[0].content'});
+      const url = `data:image/png;base64,${'A'.repeat(999)}`;
+      const image = {type: 'image_url', image_url: {url}};
+      const seen = [{role: 'user', content: [{type: 'text', text: 'what is it?'}, image]}];
+      await assert.rejects(create({messages: seen}), {
+        status: 400,
+        param: 'messages[0].content[1].type',
+        message:
+          '400 messages[0].content[1].type: got "image_url", allowed: "text": models are given ' +
+          'text alone, no images',
+      });
+      const untold = [{role: 'user', content: [{type: 'text'}]}];
+      await assert.rejects(create({messages: untold}), {param: 'messages[0].content[0].text'});
+      const number = [{role: 'user', content: 3}];
+      await assert.rejects(create({messages: number}), {param: 'messages[0].content'});
     });
 
     test('lists models', async () => {
