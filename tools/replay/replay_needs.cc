@@ -39,7 +39,8 @@ void NeedsCounter::Note(const v1::SessionRecord& call) {
     Subtract(call.swap_in().swapped_size(), &held_.swap_blocks);
   }
   Subtract(call.free_swapped().swapped_size(), &held_.swap_blocks);
-  if (call.has_share()) shared_[call.share().name()] = static_cast<uint32_t>(call.share().blocks_size());
+  if (call.has_share())
+    shared_[call.share().name()] = static_cast<uint32_t>(call.share().blocks_size());
   if (call.has_release()) {
     const auto found = shared_.find(call.release().name());
     if (found != shared_.end()) {

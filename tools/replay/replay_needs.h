@@ -43,7 +43,7 @@ class NeedsCounter {
 
   ReplayNeeds held_;
   ReplayNeeds most_;
-  std::set<uint32_t> states_;              // that are in swap space
+  std::set<uint32_t> states_;               // that are in swap space
   std::map<std::string, uint32_t> shared_;  // blocks, by name
 };
 

@@ -45,8 +45,8 @@ class ReplayedIds {
     return absl::OkStatus();
   }
   absl::Status Unknown(uint32_t recorded) const {
-    return absl::DataLossError(absl::StrCat("the recording names ", what_, " ", recorded,
-                                            ", which it has not ", done_));
+    return absl::DataLossError(
+        absl::StrCat("the recording names ", what_, " ", recorded, ", which it has not ", done_));
   }
 
  private:

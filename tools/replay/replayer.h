@@ -47,8 +47,8 @@ class Replayer {
   // The step with the numbers of the replay, and its answer.
   absl::Status SendStep(const v1::SessionRecord& call);
   absl::Status MapAdded(bool is_refused_alone, v1::AddRow* row) const;
-  // is_refused_alone: a row that names a block which is not the session's was refused by itself, and
-  // is again: it names one that nobody has.
+  // is_refused_alone: a row that names a block which is not the session's was refused by itself,
+  // and is again: it names one that nobody has.
   absl::Status MapBlocks(bool is_refused_alone, ReplayedIds::Recorded* blocks) const;
 
   ReplayTarget& target_;
