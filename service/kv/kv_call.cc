@@ -178,7 +178,8 @@ absl::Status KvCall<Request>::Enqueue(const Account& account, const grpc::ByteBu
 template <typename Request>
 absl::Status KvCall<Request>::Push(bool* queued) {
   SessionRecording* recording = session_->recording.get();
-  if (!kMovesContents<Request> && recording == nullptr) return absl::OkStatus();
+  if (!kMovesContents<Request> && (recording == nullptr || !recording->goes_on()))
+    return absl::OkStatus();
   // Once it is queued it may be over.
   const absl::Status pushed = kv_.queue.Push(session_->info.id, this);
   *queued = pushed.ok();

@@ -77,6 +77,8 @@ class SessionRecording {
   // until half of the queue is free beside it, so that steps find their places. For threads that
   // may wait. Takes the session's token out of `write`.
   void AddWrite(uint64_t at_ns, v1::WriteBlocksRequest* write);
+  // False once recording has ended.
+  bool goes_on() const { return shared_->wanted.load(std::memory_order_relaxed); }
   // Whether so many bytes more, soon to come, may fit the limit of all recordings: otherwise
   // recording ends here. False, too, where it has ended.
   bool HasRoomFor(uint64_t more_bytes);

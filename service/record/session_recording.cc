@@ -11,7 +11,7 @@ SessionRecording::~SessionRecording() { shared_->ended.store(true, std::memory_o
 
 void SessionRecording::AddStep(uint64_t submitted_ns, v1::StepRequest* step,
                                v1::StepResponse* answer) {
-  if (!shared_->wanted.load(std::memory_order_relaxed)) return;
+  if (!goes_on()) return;
   step->clear_session();
   // Whoever replays it has no profile.
   step->clear_stamped();
@@ -27,7 +27,7 @@ void SessionRecording::AddStep(uint64_t submitted_ns, v1::StepRequest* step,
 
 template <typename Fill>
 void SessionRecording::AddFilled(uint64_t at_ns, const Fill& fill) {
-  if (!shared_->wanted.load(std::memory_order_relaxed)) return;
+  if (!goes_on()) return;
   try {
     v1::SessionRecord record;
     fill(&record);
@@ -105,7 +105,7 @@ void SessionRecording::AddRelease(std::string_view name) {
 }
 
 void SessionRecording::AddWrite(uint64_t at_ns, v1::WriteBlocksRequest* write) {
-  if (!shared_->wanted.load(std::memory_order_relaxed)) return;
+  if (!goes_on()) return;
   write->clear_session();
   recorder_.AwaitRoom(write->ByteSizeLong());
   v1::SessionRecord record;
@@ -116,7 +116,7 @@ void SessionRecording::AddWrite(uint64_t at_ns, v1::WriteBlocksRequest* write) {
 }
 
 bool SessionRecording::HasRoomFor(uint64_t more_bytes) {
-  if (!shared_->wanted.load(std::memory_order_relaxed)) return false;
+  if (!goes_on()) return false;
   const RecordCounters& counters = recorder_.counters();
   if (counters.bytes.load(std::memory_order_relaxed) + more_bytes <= counters.limit_bytes)
     return true;
@@ -125,7 +125,7 @@ bool SessionRecording::HasRoomFor(uint64_t more_bytes) {
 }
 
 void SessionRecording::Add(v1::SessionRecord* record, uint64_t at_ns) {
-  if (!shared_->wanted.load(std::memory_order_relaxed)) return;
+  if (!goes_on()) return;
   record->set_time_ns(at_ns - started_ns_);
   if (const std::optional<RecordLoss> loss = recorder_.Push(shared_, *record)) Lose(*loss);
 }

@@ -113,7 +113,7 @@ class ReplayedKv : public ::testing::Test {
     EXPECT_EQ(sched.Wait(), 0) << sched.stderr_text();
     EXPECT_GT(json::parse(ReadTextFile(figures))["figures"]["num_swaps"], 0);
     Stop(&served);
-    EXPECT_THAT(served.program().stderr_text(), Not(HasSubstr("stopped")));
+    EXPECT_THAT(served.program().stderr_text(), Not(HasSubstr("stopped: ")));
   }
   static void ExpectEqual(const std::vector<std::string>& arguments) {
     std::vector<std::string> words = {"replay"};
