@@ -332,8 +332,7 @@ grpc::ServerUnaryReactor* StepService::ShareBlocks(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* StepService::AdoptBlocks(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request,
                                                    grpc::ByteBuffer* response) {
-  return Unary<v1::AdoptBlocksRequest, v1::AdoptBlocksResponse>(
-      context, request, response, {"AdoptBlocks", Role::kStep, &StepService::AdoptBlocks});
+  return StartKvCall<AdoptBlocksCall>(context, "AdoptBlocks", request, response);
 }
 
 grpc::ServerUnaryReactor* StepService::ReleaseBlocks(grpc::CallbackServerContext* context,

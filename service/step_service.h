@@ -207,8 +207,6 @@ class StepService final : public RawStepService {
                            v1::FreeSwappedResponse* response);
   absl::Status ShareBlocks(ServedSession& session, const v1::ShareBlocksRequest& request,
                            v1::ShareBlocksResponse* response);
-  absl::Status AdoptBlocks(ServedSession& session, const v1::AdoptBlocksRequest& request,
-                           v1::AdoptBlocksResponse* response);
   absl::Status ReleaseBlocks(ServedSession& session, const v1::ReleaseBlocksRequest& request,
                              v1::ReleaseBlocksResponse* response);
   absl::Status FreeExported(ServedSession& session, const v1::FreeExportedRequest& request,

@@ -109,11 +109,6 @@ absl::Status StepService::ShareBlocks(ServedSession& session, const v1::ShareBlo
   return service::ShareBlocks(attached()->host, session, request, response);
 }
 
-absl::Status StepService::AdoptBlocks(ServedSession& session, const v1::AdoptBlocksRequest& request,
-                                      v1::AdoptBlocksResponse* response) {
-  return service::AdoptBlocks(attached()->host, session, request, response);
-}
-
 absl::Status StepService::ReleaseBlocks(ServedSession& session,
                                         const v1::ReleaseBlocksRequest& request,
                                         v1::ReleaseBlocksResponse* response) {

@@ -23,6 +23,7 @@
 #include "tools/replay/engine_target.h"
 #include "tools/replay/recorded_engine.h"
 #include "tools/replay/recorded_session.h"
+#include "tools/replay/replay_needs.h"
 #include "tools/replay/server_target.h"
 #include "tools/signals.h"
 #include "tools/units.h"
@@ -75,7 +76,7 @@ std::string EndText(const service::Recording& recording, const RecordedSession& 
     case v1::RECORD_END_REASON_OUT_OF_MEMORY:
       return "stopped when the server had no memory for a record; the session went on";
     case v1::RECORD_END_REASON_KV_CALL:
-      return "stopped when the session wrote contents of KV blocks, shared some or used swap space";
+      return "stopped at a call about KV blocks that could not be held; the session went on";
     default:
       return "";
   }
@@ -138,26 +139,32 @@ absl::Status InFile(const std::string& file, const absl::Status& status) {
 class Targets {
  public:
   // `interrupted` must outlive it.
-  Targets(const ReplayFlags& flags, uint32_t max_blocks, const std::atomic<bool>* interrupted,
+  // `needs`: of all sessions that will be opened.
+  Targets(const ReplayFlags& flags, const ReplayNeeds& needs, const std::atomic<bool>* interrupted,
           Console* console)
-      : flags_(flags), max_blocks_(max_blocks), interrupted_(interrupted), console_(console) {}
+      : flags_(flags), needs_(needs), interrupted_(interrupted), console_(console) {}
 
-  absl::StatusOr<std::unique_ptr<ReplayTarget>> Open(const v1::RecordHeader& header) {
-    if (!flags_.connection.address.empty()) return OpenOnServer(header);
+  // `needs`: of this session.
+  absl::StatusOr<std::unique_ptr<ReplayTarget>> Open(const v1::RecordHeader& header,
+                                                     const ReplayNeeds& needs) {
+    if (!flags_.connection.address.empty()) return OpenOnServer(header, needs);
     REPRISE_RETURN_IF_ERROR(LoadFor(header));
+    REPRISE_RETURN_IF_ERROR(CheckSwapSpace(needs, description_));
     return std::unique_ptr<ReplayTarget>(std::make_unique<EngineTarget>(loaded_.engine.get()));
   }
   // Of what Open opened last.
   const v1::DescribeResponse& description() const { return description_; }
 
  private:
-  absl::StatusOr<std::unique_ptr<ReplayTarget>> OpenOnServer(const v1::RecordHeader& header) {
+  absl::StatusOr<std::unique_ptr<ReplayTarget>> OpenOnServer(const v1::RecordHeader& header,
+                                                             const ReplayNeeds& needs) {
     if (server_ == nullptr) {
       REPRISE_ASSIGN_OR_RETURN(
           server_, ReplayServer::Connect(flags_.connection, flags_.timeout, interrupted_));
       description_ = server_->description();
     }
     REPRISE_RETURN_IF_ERROR(CheckAnswersAlike(header.server(), description_));
+    REPRISE_RETURN_IF_ERROR(CheckSwapSpace(needs, description_));
     TellDoubts(header);
     return server_->OpenSession();
   }
@@ -178,7 +185,7 @@ class Targets {
     if (same_model && CheckAnswersAlike(header.server(), description_).ok())
       return absl::OkStatus();
     EngineFlags engine = flags_.engine;
-    REPRISE_RETURN_IF_ERROR(ApplyRecordedSettings(header, max_blocks_, &engine));
+    REPRISE_RETURN_IF_ERROR(ApplyRecordedSettings(header, needs_, &engine));
     const std::string& recorded_on = header.server().device().name();
     if (recorded_on.starts_with("sim (") && !engine.device.choice.simulated) {
       return absl::FailedPreconditionError(
@@ -211,7 +218,7 @@ class Targets {
   }
 
   const ReplayFlags& flags_;
-  const uint32_t max_blocks_;
+  const ReplayNeeds needs_;
   const std::atomic<bool>* const interrupted_;
   Console* const console_;
   LoadedEngine loaded_;
@@ -266,7 +273,7 @@ absl::StatusOr<ReplayResult> ReplayFile(const LoadedFile& file, const Interrupt&
                                         Targets* targets) {
   const auto repeat = [&]() -> absl::StatusOr<ReplayResult> {
     REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<ReplayTarget> target,
-                             targets->Open(file.recording.header));
+                             targets->Open(file.recording.header, file.session.needs));
     return ReplaySession(file.session, target.get(), interrupt.requested());
   };
   absl::StatusOr<ReplayResult> result = repeat();
@@ -284,9 +291,9 @@ absl::Status Replay(const ReplayFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, console));
   Interrupt interrupt;
   REPRISE_ASSIGN_OR_RETURN(const LoadedFiles loaded, ReadFiles(flags, console));
-  uint32_t max_blocks = 0;
-  for (const auto& file : loaded.files) max_blocks = std::max(max_blocks, file->session.max_blocks);
-  Targets targets(flags, max_blocks, &interrupt.requested(), console);
+  ReplayNeeds needs;
+  for (const auto& file : loaded.files) needs.Widen(file->session.needs);
+  Targets targets(flags, needs, &interrupt.requested(), console);
   nlohmann::json record = RecordOf("replay", invocation);
   record["schema"] = "reprise.replay/1";
   record["files"] = nlohmann::json::array();

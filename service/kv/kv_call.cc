@@ -5,11 +5,16 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "runtime/status_macros.h"
+#include "service/clock.h"
 #include "service/kv/kv_wire.h"
+#include "service/kv/recorded_contents.h"
+#include "service/kv/shared_calls.h"
 #include "service/out_of_memory.h"
 #include "service/status.h"
 #include "service/wire/message.h"
@@ -32,12 +37,12 @@ absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSe
   std::vector<std::byte> contents;
   REPRISE_RETURN_IF_ERROR(host.engine.ReadBlocks(session.info.id, parts, &contents));
   KvLayoutToWire(shape, kv.model, response->mutable_layout());
-  PartsToWire(shape, parts, contents, response);
+  PartsToWire(shape, parts, contents, response->mutable_parts());
   return absl::OkStatus();
 }
 
 absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSession& session,
-                    const v1::WriteBlocksRequest& request, v1::WriteBlocksResponse* /*response*/) {
+                    v1::WriteBlocksRequest& request, v1::WriteBlocksResponse* /*response*/) {
   const engine::KvShape& shape = host.engine.info().kv;
   v1::KvLayout own;
   KvLayoutToWire(shape, kv.model, &own);
@@ -45,8 +50,10 @@ absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSe
   REPRISE_ASSIGN_OR_RETURN(const KvParts parts, PartsFromWire(shape, request));
   SessionRecording* recording = session.recording.get();
   const SessionRecording::PoolLock order(recording);
+  // When it is enqueued: steps that are submitted before it has ended come behind it.
+  const uint64_t now_ns = NowNs();
   REPRISE_RETURN_IF_ERROR(host.engine.WriteBlocks(session.info.id, parts.parts, parts.contents));
-  if (recording != nullptr) recording->Lose(RecordLoss::kKvCall);
+  if (recording != nullptr) recording->AddWrite(now_ns, &request);
   return absl::OkStatus();
 }
 
@@ -73,18 +80,34 @@ absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSe
   return absl::OkStatus();
 }
 
-absl::Status Handle(const ServiceHost& /*host*/, const KvService& kv, const ServedSession& session,
+// Whether an import that failed may have left blocks in which nothing is written any more: it had
+// begun then.
+bool MayHaveChangedBlocks(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsAborted(status) || absl::IsInternal(status) ||
+         absl::IsDeadlineExceeded(status);
+}
+
+absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSession& session,
                     const v1::ImportBlocksRequest& request, v1::ImportBlocksResponse* response) {
   REPRISE_RETURN_IF_ERROR(CheckExchange(kv));
   const std::vector<std::string_view> tickets(request.tickets().begin(), request.tickets().end());
   SessionRecording* recording = session.recording.get();
   const SessionRecording::PoolLock order(recording);
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> tokens,
-                           kv.exchange->Import(session.info.id, session.account.log_name(),
-                                               Ids(request.blocks()), tickets));
-  if (recording != nullptr) recording->Lose(RecordLoss::kKvCall);
-  response->mutable_num_tokens()->Assign(tokens.begin(), tokens.end());
+  const uint64_t now_ns = NowNs();
+  const absl::StatusOr<std::vector<uint32_t>> tokens = kv.exchange->Import(
+      session.info.id, session.account.log_name(), Ids(request.blocks()), tickets);
+  if (recording != nullptr && tokens.ok())
+    RecordImport(host, kv.model, session, now_ns, Ids(request.blocks()), *tokens);
+  if (recording != nullptr && MayHaveChangedBlocks(tokens.status()))
+    recording->Lose(RecordLoss::kKvCall);
+  REPRISE_RETURN_IF_ERROR(tokens.status());
+  response->mutable_num_tokens()->Assign(tokens->begin(), tokens->end());
   return absl::OkStatus();
+}
+
+absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSession& session,
+                    const v1::AdoptBlocksRequest& request, v1::AdoptBlocksResponse* response) {
+  return AdoptBlocks(host, kv.model, session, request, response);
 }
 
 template <typename Request>
@@ -105,6 +128,16 @@ template <>
 struct ResponseTo<v1::ImportBlocksRequest> {
   using Type = v1::ImportBlocksResponse;
 };
+template <>
+struct ResponseTo<v1::AdoptBlocksRequest> {
+  using Type = v1::AdoptBlocksResponse;
+};
+
+// Whether the call does nothing else. Adopting moves none for itself, and needs neither a model
+// that is known nor a server that takes new work.
+template <typename Request>
+constexpr bool kMovesContents = !std::is_same_v<Request, v1::AdoptBlocksRequest>;
+
 }  // namespace
 
 template <typename Request>
@@ -113,24 +146,49 @@ grpc::ServerUnaryReactor* KvCall<Request>::Start(const ServiceHost& host, KvServ
                                                  const grpc::ByteBuffer& request,
                                                  grpc::ByteBuffer* response) {
   auto* call = new KvCall(host, kv, response);
-  const absl::Status enqueued = CatchOutOfMemory([&] { return call->Enqueue(account, request); });
-  if (!enqueued.ok()) call->Finish(ToGrpcStatus(enqueued));
+  bool queued = false;
+  const absl::Status enqueued =
+      CatchOutOfMemory([&] { return call->Enqueue(account, request, &queued); });
+  if (queued) return call;
+  if (!enqueued.ok()) {
+    call->Finish(ToGrpcStatus(enqueued));
+    return call;
+  }
+  call->Run();
+  call->Answer();
   return call;
 }
 
 template <typename Request>
-absl::Status KvCall<Request>::Enqueue(const Account& account, const grpc::ByteBuffer& bytes) {
+absl::Status KvCall<Request>::Enqueue(const Account& account, const grpc::ByteBuffer& bytes,
+                                      bool* queued) {
   WireHead head;
   REPRISE_RETURN_IF_ERROR(
       ScanWire(bytes, *Request::descriptor(), engine::kMaxKvBlocksPerCall, &head));
-  REPRISE_RETURN_IF_ERROR(host_.admission.CheckAdmitting());
+  if constexpr (kMovesContents<Request>) REPRISE_RETURN_IF_ERROR(host_.admission.CheckAdmitting());
   REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<ServedSession> session,
                            host_.sessions.Find(head.session, account));
   session_ = CallInSession(std::move(session));
-  REPRISE_RETURN_IF_ERROR(CheckModelKnown(kv_));
+  if constexpr (kMovesContents<Request>) REPRISE_RETURN_IF_ERROR(CheckModelKnown(kv_));
   REPRISE_ASSIGN_OR_RETURN(charge_, host_.memory.ChargeMessage(bytes.Length(), head.num_entries));
   REPRISE_RETURN_IF_ERROR(ParseWire(bytes, &request_));
-  return kv_.queue.Push(session_->info.id, this);
+  return Push(queued);
+}
+
+template <typename Request>
+absl::Status KvCall<Request>::Push(bool* queued) {
+  SessionRecording* recording = session_->recording.get();
+  if (!kMovesContents<Request> && (recording == nullptr || !recording->goes_on()))
+    return absl::OkStatus();
+  // Once it is queued it may be over.
+  const absl::Status pushed = kv_.queue.Push(session_->info.id, this);
+  *queued = pushed.ok();
+  if constexpr (!kMovesContents<Request>) {
+    // No recording is worth a refusal.
+    if (!pushed.ok()) recording->Lose(RecordLoss::kOverflow);
+    return absl::OkStatus();
+  }
+  return pushed;
 }
 
 template <typename Request>
@@ -161,6 +219,7 @@ template class KvCall<v1::ReadBlocksRequest>;
 template class KvCall<v1::WriteBlocksRequest>;
 template class KvCall<v1::ExportBlocksRequest>;
 template class KvCall<v1::ImportBlocksRequest>;
+template class KvCall<v1::AdoptBlocksRequest>;
 
 absl::Status FreeExported(const ServiceHost& host, const KvService& kv,
                           const ServedSession& session, const v1::FreeExportedRequest& request,

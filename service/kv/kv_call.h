@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// KvCall: one ReadBlocks, WriteBlocks, ExportBlocks or ImportBlocks: looks at the message, finds
-// its session, waits its turn in the queue, answers. Threads: gRPC calls the reactions, the queue's
-// thread answers. Frees itself when the call is over.
+// KvCall: one ReadBlocks, WriteBlocks, ExportBlocks, ImportBlocks or AdoptBlocks: looks at the
+// message, finds its session, waits its turn in the queue, answers. AdoptBlocks waits only where
+// its session is recorded, since what is in the blocks is read then; a full queue costs it the
+// recording. Threads: gRPC calls the reactions, the queue's thread answers, or the one that brought
+// the call where it does not wait. Frees itself when the call is over.
 #ifndef REPRISE_SERVICE_KV_KV_CALL_H_
 #define REPRISE_SERVICE_KV_KV_CALL_H_
 
@@ -27,7 +29,7 @@ struct KvService {
   KvQueue queue = {};
 };
 
-// Request: v1::ReadBlocksRequest, or that of another of the four.
+// Request: v1::ReadBlocksRequest, or that of another of the five.
 template <typename Request>
 class KvCall final : public grpc::ServerUnaryReactor, public KvJob {
  public:
@@ -49,8 +51,10 @@ class KvCall final : public grpc::ServerUnaryReactor, public KvJob {
  private:
   KvCall(const ServiceHost& host, KvService& kv, grpc::ByteBuffer* response)
       : host_(host), kv_(kv), response_bytes_(response) {}
-  // Errors end the call.
-  absl::Status Enqueue(const Account& account, const grpc::ByteBuffer& bytes);
+  // `queued`: it waits in the queue, and may be over already; otherwise it is to run now. Errors
+  // end the call.
+  absl::Status Enqueue(const Account& account, const grpc::ByteBuffer& bytes, bool* queued);
+  absl::Status Push(bool* queued);
   absl::Status Do();
 
   const ServiceHost host_;
@@ -68,6 +72,7 @@ using ReadBlocksCall = KvCall<v1::ReadBlocksRequest>;
 using WriteBlocksCall = KvCall<v1::WriteBlocksRequest>;
 using ExportBlocksCall = KvCall<v1::ExportBlocksRequest>;
 using ImportBlocksCall = KvCall<v1::ImportBlocksRequest>;
+using AdoptBlocksCall = KvCall<v1::AdoptBlocksRequest>;
 
 // FreeExported waits for nobody. Errors: as theirs.
 absl::Status FreeExported(const ServiceHost& host, const KvService& kv,

@@ -81,9 +81,10 @@ std::vector<engine::KvPart> RangesFromWire(const v1::ReadBlocksRequest& wire, ui
 }
 
 void PartsToWire(const engine::KvShape& shape, std::span<const engine::KvPart> parts,
-                 std::span<const std::byte> contents, v1::ReadBlocksResponse* wire) {
+                 std::span<const std::byte> contents,
+                 google::protobuf::RepeatedPtrField<v1::KvPart>* wire) {
   for (const engine::KvPart& part : parts) {
-    v1::KvPart* out = wire->add_parts();
+    v1::KvPart* out = wire->Add();
     out->set_block(part.block);
     out->set_first_layer(part.first_layer);
     out->set_num_layers(part.num_layers);

@@ -30,9 +30,10 @@ uint32_t Crc32Of(const v1::KvPart& part);
 
 // What is wanted, of a model with so many layers.
 std::vector<engine::KvPart> RangesFromWire(const v1::ReadBlocksRequest& wire, uint32_t num_layers);
-// `contents`: those of all parts, one behind the other.
+// Appends them. `contents`: those of all parts, one behind the other.
 void PartsToWire(const engine::KvShape& shape, std::span<const engine::KvPart> parts,
-                 std::span<const std::byte> contents, v1::ReadBlocksResponse* wire);
+                 std::span<const std::byte> contents,
+                 google::protobuf::RepeatedPtrField<v1::KvPart>* wire);
 
 struct KvParts {
   std::vector<engine::KvPart> parts;

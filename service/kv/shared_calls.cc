@@ -3,32 +3,48 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "runtime/status_macros.h"
+#include "service/clock.h"
+#include "service/kv/recorded_contents.h"
 
 namespace reprise::service {
+namespace {
 
-// A session that was recorded alone cannot be repeated with what others have written.
+// Blocks that the session uses with others. 0: none, or the session has ended.
+uint32_t NumShared(const ServiceHost& host, const ServedSession& session) {
+  const absl::StatusOr<engine::SessionUse> use = host.engine.session_use(session.info.id);
+  return use.ok() ? use->num_shared : 0;
+}
+
+}  // namespace
+
 absl::Status ShareBlocks(const ServiceHost& host, const ServedSession& session,
                          const v1::ShareBlocksRequest& request,
                          v1::ShareBlocksResponse* /*response*/) {
+  const std::span<const uint32_t> blocks(request.blocks().data(),
+                                         static_cast<size_t>(request.blocks_size()));
   SessionRecording* recording = session.recording.get();
   const SessionRecording::PoolLock order(recording);
-  REPRISE_RETURN_IF_ERROR(host.engine.ShareBlocks(
-      session.info.id, request.name(),
-      {request.blocks().data(), static_cast<size_t>(request.blocks_size())}));
-  if (recording != nullptr) recording->Lose(RecordLoss::kKvCall);
+  REPRISE_RETURN_IF_ERROR(host.engine.ShareBlocks(session.info.id, request.name(), blocks));
+  if (recording != nullptr) recording->AddShare(NowNs(), request.name(), blocks);
   return absl::OkStatus();
 }
 
-absl::Status AdoptBlocks(const ServiceHost& host, const ServedSession& session,
-                         const v1::AdoptBlocksRequest& request, v1::AdoptBlocksResponse* response) {
+absl::Status AdoptBlocks(const ServiceHost& host, const std::string& model,
+                         const ServedSession& session, const v1::AdoptBlocksRequest& request,
+                         v1::AdoptBlocksResponse* response) {
   SessionRecording* recording = session.recording.get();
   const SessionRecording::PoolLock order(recording);
+  const uint32_t before = recording == nullptr ? 0 : NumShared(host, session);
   REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> blocks,
                            host.engine.AdoptBlocks(session.info.id, request.name()));
-  if (recording != nullptr) recording->Lose(RecordLoss::kKvCall);
+  // Asked for again, it changes nothing.
+  if (recording != nullptr && NumShared(host, session) != before)
+    RecordAdoption(host, model, session, request.name(), blocks);
   response->mutable_blocks()->Assign(blocks.begin(), blocks.end());
   return absl::OkStatus();
 }
@@ -36,7 +52,10 @@ absl::Status AdoptBlocks(const ServiceHost& host, const ServedSession& session,
 absl::Status ReleaseBlocks(const ServiceHost& host, const ServedSession& session,
                            const v1::ReleaseBlocksRequest& request,
                            v1::ReleaseBlocksResponse* response) {
+  SessionRecording* recording = session.recording.get();
+  const SessionRecording::PoolLock order(recording);
   REPRISE_RETURN_IF_ERROR(host.engine.ReleaseBlocks(session.info.id, request.name()));
+  if (recording != nullptr) recording->AddRelease(request.name());
   response->set_free_blocks(host.engine.pool().free_blocks);
   return absl::OkStatus();
 }

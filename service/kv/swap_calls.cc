@@ -23,7 +23,7 @@ absl::Status SwapOut(const ServiceHost& host, const ServedSession& session,
   const SessionRecording::PoolLock order(recording);
   REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> swapped,
                            host.engine.SwapOut(session.info.id, View(request.blocks())));
-  if (recording != nullptr) recording->Lose(RecordLoss::kKvCall);
+  if (recording != nullptr) recording->AddSwapOut(View(request.blocks()), swapped);
   response->mutable_swapped()->Assign(swapped.begin(), swapped.end());
   const engine::PoolInfo pool = host.engine.pool();
   response->set_free_blocks(pool.free_blocks);
@@ -33,8 +33,11 @@ absl::Status SwapOut(const ServiceHost& host, const ServedSession& session,
 
 absl::Status SwapIn(const ServiceHost& host, const ServedSession& session,
                     const v1::SwapInRequest& request, v1::SwapInResponse* response) {
+  SessionRecording* recording = session.recording.get();
+  const SessionRecording::PoolLock order(recording);
   REPRISE_ASSIGN_OR_RETURN(const std::vector<uint32_t> blocks,
                            host.engine.SwapIn(session.info.id, View(request.swapped())));
+  if (recording != nullptr) recording->AddSwapIn(View(request.swapped()), blocks);
   response->mutable_blocks()->Assign(blocks.begin(), blocks.end());
   const engine::PoolInfo pool = host.engine.pool();
   response->set_free_blocks(pool.free_blocks);
@@ -49,7 +52,7 @@ absl::Status SwapOutState(const ServiceHost& host, const ServedSession& session,
   const SessionRecording::PoolLock order(recording);
   REPRISE_ASSIGN_OR_RETURN(const engine::SwappedState state,
                            host.engine.SwapOutState(session.info.id, request.row()));
-  if (recording != nullptr) recording->Lose(RecordLoss::kKvCall);
+  if (recording != nullptr) recording->AddSwapOutState(request.row(), state);
   response->set_swapped_state(state.place);
   response->set_context_length(state.context_length);
   response->set_free_swap_states(host.engine.pool().free_swap_states);
@@ -58,8 +61,13 @@ absl::Status SwapOutState(const ServiceHost& host, const ServedSession& session,
 
 absl::Status FreeSwapped(const ServiceHost& host, const ServedSession& session,
                          const v1::FreeSwappedRequest& request, v1::FreeSwappedResponse* response) {
+  SessionRecording* recording = session.recording.get();
+  const SessionRecording::PoolLock order(recording);
   REPRISE_RETURN_IF_ERROR(host.engine.FreeSwapped(session.info.id, View(request.swapped()),
                                                   View(request.swapped_states())));
+  if (recording != nullptr) {
+    recording->AddFreeSwapped(View(request.swapped()), View(request.swapped_states()));
+  }
   const engine::PoolInfo pool = host.engine.pool();
   response->set_free_swap_blocks(pool.free_swap_blocks);
   response->set_free_swap_states(pool.free_swap_states);

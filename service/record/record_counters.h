@@ -20,7 +20,7 @@ enum class RecordLoss : uint8_t {
   kWriteFailed,  // a full disk, for example
   kOverflow,     // records came faster than they could be written
   kOutOfMemory,  // there was no memory for a record
-  kKvCall        // the session wrote contents of KV blocks, shared some, or used swap space
+  kKvCall        // what came into KV blocks could not be read, or was not known for certain
 };
 inline constexpr size_t kNumRecordLosses = 5;
 // "limit", "write_failed", "overflow", "out_of_memory", "kv_call".

@@ -14,6 +14,7 @@
 #include "models/weights/file_input.h"
 #include "runtime/check.h"
 #include "runtime/status_macros.h"
+#include "service/record/kv_records.h"
 
 namespace reprise::service {
 namespace {
@@ -90,37 +91,57 @@ class FrameReader {
   size_t number_ = 0;
 };
 
-// Where the records begin.
-absl::StatusOr<size_t> CheckFirstLine(const std::string& name, std::string_view bytes) {
-  const std::string expected = RecordFirstLine();
+struct FirstLine {
+  size_t size = 0;  // where the records begin
+  uint32_t version = 0;
+};
+
+absl::StatusOr<FirstLine> ParseFirstLine(const std::string& name, std::string_view bytes) {
   if (bytes.empty())
     return absl::OutOfRangeError(
         absl::StrCat(name, ": got an empty file, allowed: a recording of reprise serve --record"));
-  if (bytes.starts_with(expected)) return expected.size();
-  if (std::string_view(expected).starts_with(bytes))
-    return absl::OutOfRangeError(absl::StrCat(name, ": was cut off in its first line"));
+  for (uint32_t version = kOldestRecordVersion; version <= kRecordVersion; ++version) {
+    const std::string expected = RecordFirstLine(version);
+    if (bytes.starts_with(expected)) return FirstLine{.size = expected.size(), .version = version};
+    if (std::string_view(expected).starts_with(bytes))
+      return absl::OutOfRangeError(absl::StrCat(name, ": was cut off in its first line"));
+  }
   const size_t end = bytes.find('\n');
   uint32_t version = 0;
   if (bytes.starts_with(kFirstWord) && end != bytes.npos &&
       absl::SimpleAtoi(std::string(bytes.substr(kFirstWord.size(), end - kFirstWord.size())),
                        &version))
     return absl::UnimplementedError(absl::StrCat(name, ": version of the recording: got ", version,
-                                                 ", allowed: ", kRecordVersion));
+                                                 ", allowed: ", kOldestRecordVersion, " to ",
+                                                 kRecordVersion));
   return absl::InvalidArgumentError(absl::StrCat(
       name,
       ": got a file that begins with something else, allowed: a recording of reprise serve "
       "--record"));
 }
 
-bool IsCall(const v1::SessionRecord& record) {
+bool IsStepOrPoolCall(const v1::SessionRecord& record) {
   return (record.has_step() && record.has_answer()) ||
          (record.has_allocate() && record.has_allocated()) || record.has_free();
 }
 
+// Errors say what is wrong with the record alone.
+absl::Status CheckCall(uint32_t version, const v1::RecordHeader& header,
+                       const v1::SessionRecord& record) {
+  const int num_kv_calls = NumKvCalls(record);
+  if (num_kv_calls != 0 && version == 1)
+    return absl::DataLossError("is a call about KV blocks, which files of version 1 have none of");
+  if (IsStepOrPoolCall(record) ? num_kv_calls != 0 : num_kv_calls > 1)
+    return absl::DataLossError("is several calls at once");
+  if (num_kv_calls == 1) return CheckKvCall(header, record);
+  if (IsStepOrPoolCall(record)) return absl::OkStatus();
+  return absl::DataLossError("is no call: it was written by a later version of reprise serve");
+}
+
 }  // namespace
 
-std::string RecordFirstLine() {
-  return absl::StrCat(std::string(kFirstWord), kRecordVersion, "\n");
+std::string RecordFirstLine(uint32_t version) {
+  return absl::StrCat(std::string(kFirstWord), version, "\n");
 }
 
 uint32_t Crc32c(std::string_view bytes) {
@@ -137,10 +158,10 @@ void AppendFramed(std::string_view record, std::string* out) {
 }
 
 absl::StatusOr<Recording> ParseRecording(const std::string& name, std::string_view bytes) {
-  REPRISE_ASSIGN_OR_RETURN(const size_t begin, CheckFirstLine(name, bytes));
+  REPRISE_ASSIGN_OR_RETURN(const FirstLine first_line, ParseFirstLine(name, bytes));
   Recording recording;
   recording.name = name;
-  FrameReader reader(name, bytes, begin);
+  FrameReader reader(name, bytes, first_line.size);
   bool has_header = false;
   while (true) {
     REPRISE_ASSIGN_OR_RETURN(const std::optional<std::string_view> bytes_of_record, reader.Next());
@@ -156,10 +177,10 @@ absl::StatusOr<Recording> ParseRecording(const std::string& name, std::string_vi
       recording.header = std::move(*record.mutable_header());
     } else if (record.has_end()) {
       recording.end = record.end().reason();
-    } else if (IsCall(record)) {
-      recording.calls.push_back(std::move(record));
     } else {
-      return reader.Refuse("is no call: it was written by a later version of reprise serve");
+      const absl::Status checked = CheckCall(first_line.version, recording.header, record);
+      if (!checked.ok()) return reader.Refuse({checked.message().data(), checked.message().size()});
+      recording.calls.push_back(std::move(record));
     }
   }
   if (!has_header) return absl::OutOfRangeError(absl::StrCat(name, ": was cut off in its header"));

@@ -19,9 +19,12 @@
 
 namespace reprise::service {
 
-inline constexpr uint32_t kRecordVersion = 1;
-// The first line of a file, with its end: "reprise-record 1\n".
-std::string RecordFirstLine();
+// Of files that are written. Version 2 has calls about KV blocks, of which version 1 has none; both
+// are read.
+inline constexpr uint32_t kRecordVersion = 2;
+inline constexpr uint32_t kOldestRecordVersion = 1;
+// The first line of a file, with its end: "reprise-record 2\n".
+std::string RecordFirstLine(uint32_t version = kRecordVersion);
 
 // What a frame adds to a record: its length and that length's checksum in front, the record's
 // checksum behind, four bytes each, little-endian.
@@ -48,8 +51,8 @@ struct Recording {
 // Reads a file's bytes. One that was cut off is no error, where at least its header is whole.
 // Errors: OutOfRange (its end comes before that of its header, so that nothing is known of the
 // session: it is empty, or was cut off there), InvalidArgument (no recording), Unimplemented
-// (another version: got, allowed), DataLoss (a record whose checksum is wrong, or that is none:
-// which, and where).
+// (another version: got, allowed), DataLoss (a record whose checksum is wrong, that is none, or
+// that contradicts itself or the header: which, and where).
 absl::StatusOr<Recording> ParseRecording(const std::string& name, std::string_view bytes);
 // The same of a file. Errors: also NotFound, PermissionDenied, Unavailable.
 absl::StatusOr<Recording> ReadRecording(const std::string& path);

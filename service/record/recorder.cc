@@ -138,6 +138,22 @@ std::optional<RecordLoss> Recorder::Push(const std::shared_ptr<Session>& session
   return loss;
 }
 
+void Recorder::AwaitRoom(uint64_t bytes) {
+  const uint64_t half = options_.max_waiting_bytes / 2;
+  // What is larger than half waits until it is alone.
+  const uint64_t most = half - std::min(half, bytes);
+  std::unique_lock lock(room_mutex_);
+  num_awaiting_room_.fetch_add(1);
+  room_.wait_for(lock, kMaxRoomWait, [&] { return waiting_bytes_.load() <= most; });
+  num_awaiting_room_.fetch_sub(1);
+}
+
+void Recorder::TellRoom() {
+  if (num_awaiting_room_.load() == 0) return;
+  { const std::lock_guard lock(room_mutex_); }
+  room_.notify_all();
+}
+
 template <typename Text>
 void Recorder::Tell(const Text& text) {
   if (report_ == nullptr) return;
@@ -160,7 +176,7 @@ std::string Recorder::WhyText(RecordLoss loss, std::string_view detail) const {
     case RecordLoss::kOutOfMemory:
       return "the server is out of memory";
     case RecordLoss::kKvCall:
-      return "the session wrote contents of KV blocks, shared some or used swap space";
+      return "what came into KV blocks could not be read, or was not known for certain";
   }
   return "";
 }
@@ -215,7 +231,7 @@ void Recorder::WriteWaiting() {
 void Recorder::Take(Waiting* place) {
   const std::shared_ptr<Session> session = std::exchange(place->session, nullptr);
   ++session->num_taken;
-  waiting_bytes_.fetch_sub(place->bytes.size(), std::memory_order_relaxed);
+  waiting_bytes_.fetch_sub(place->bytes.size());
   const absl::Status written = CatchOutOfMemory([&] {
     if (!place->bytes.empty()) Write(session, *place);
     return absl::OkStatus();
@@ -223,6 +239,7 @@ void Recorder::Take(Waiting* place) {
   if (!written.ok()) Stop(session.get(), RecordLoss::kOutOfMemory);
   place->bytes.clear();
   if (place->bytes.capacity() > kMaxKeptBytes) place->bytes = std::string();
+  TellRoom();
 }
 
 bool Recorder::FitsLimit(uint64_t more_bytes, bool begins) const {

@@ -10,18 +10,22 @@
 #define REPRISE_SERVICE_RECORD_RECORDER_H_
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/decode_engine.h"
+#include "engine/kv_part.h"
 #include "reprise/v1/record.pb.h"
 #include "service/clock.h"
 #include "service/periodic_thread.h"
@@ -47,8 +51,8 @@ class SessionRecording {
   // have grown to the size of such steps.
   void AddStep(uint64_t submitted_ns, v1::StepRequest* step, v1::StepResponse* answer);
 
-  // Held from before the engine does one of the next two until it is added: their order is that in
-  // which the engine did them. Of nullptr: nothing.
+  // Held from before the engine does one of the calls below until it is added: their order is that
+  // in which the engine did them. Of nullptr: nothing.
   class PoolLock {
    public:
     explicit PoolLock(SessionRecording* recording)
@@ -58,9 +62,26 @@ class SessionRecording {
    private:
     std::unique_lock<std::mutex> lock_;
   };
-  // Neither throws: what there is no memory for is lost.
+  // None of them throws: what there is no memory for is lost.
   void AddAllocate(const v1::AllocateRequest& request, const v1::AllocateResponse& response);
   void AddFree(const v1::FreeRequest& request);
+  void AddSwapOut(std::span<const uint32_t> blocks, std::span<const uint32_t> swapped);
+  void AddSwapIn(std::span<const uint32_t> swapped, std::span<const uint32_t> blocks);
+  void AddSwapOutState(uint32_t row, const engine::SwappedState& state);
+  void AddFreeSwapped(std::span<const uint32_t> swapped, std::span<const uint32_t> states);
+  // A name goes as its digest (SharedNameDigest).
+  void AddShare(uint64_t at_ns, std::string_view name, std::span<const uint32_t> blocks);
+  void AddAdopted(uint64_t at_ns, std::span<const uint32_t> blocks);
+  void AddRelease(std::string_view name);
+  // Contents that came into blocks at `at_ns`, which may be much: waits for up to kMaxRoomWait
+  // until half of the queue is free beside it, so that steps find their places. For threads that
+  // may wait. Takes the session's token out of `write`.
+  void AddWrite(uint64_t at_ns, v1::WriteBlocksRequest* write);
+  // False once recording has ended.
+  bool goes_on() const { return shared_->wanted.load(std::memory_order_relaxed); }
+  // Whether so many bytes more, soon to come, may fit the limit of all recordings: otherwise
+  // recording ends here. False, too, where it has ended.
+  bool HasRoomFor(uint64_t more_bytes);
   // Something has happened that could not be added. Recording ends there, since what follows cannot
   // be repeated without it.
   void Lose(RecordLoss loss);
@@ -86,7 +107,7 @@ class SessionRecording {
       : recorder_(recorder), shared_(std::move(shared)) {}
   // Adds what `fill` makes of a record.
   template <typename Fill>
-  void AddFilled(const Fill& fill);
+  void AddFilled(uint64_t at_ns, const Fill& fill);
   void Add(v1::SessionRecord* record, uint64_t at_ns);
 
   Recorder& recorder_;
@@ -131,6 +152,8 @@ class Recorder {
 
  private:
   friend class SessionRecording;
+  // A stuck disk costs whoever waits for room no more.
+  static constexpr std::chrono::seconds kMaxRoomWait{5};
   using Session = SessionRecording::Shared;
   struct Waiting {
     std::shared_ptr<Session> session;
@@ -149,6 +172,9 @@ class Recorder {
   // nullopt: it has its place. Throws nothing.
   std::optional<RecordLoss> Push(const std::shared_ptr<Session>& session,
                                  const v1::SessionRecord& record);
+  // Waits for up to kMaxRoomWait until `bytes` more leave half of the queue's bytes free.
+  void AwaitRoom(uint64_t bytes);
+  void TellRoom();
 
   // What the thread does. None of it throws but Write and BeginFile.
   void Turn();
@@ -174,6 +200,10 @@ class Recorder {
   const std::function<void(const std::string&)> report_;
   RecordRing<Waiting> ring_;
   std::atomic<uint64_t> waiting_bytes_ = 0;
+  // Who waits for `waiting_bytes_` to become less.
+  std::atomic<uint32_t> num_awaiting_room_ = 0;
+  std::mutex room_mutex_;
+  std::condition_variable room_;
   std::atomic<uint64_t> num_untold_ = 0;
   RecordCounters counters_;
   // Of the thread:

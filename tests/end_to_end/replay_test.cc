@@ -6,11 +6,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "service/record/record_format.h"
 #include "tests/end_to_end/program.h"
+#include "tests/end_to_end/recordings.h"
 #include "tests/tools/stuck_server.h"
 
 namespace reprise::testing {
@@ -68,29 +67,7 @@ class Replayed : public ::testing::Test {
     served.program().Signal(SIGTERM);
     EXPECT_EQ(served.program().Wait(), 0);
   }
-  std::vector<std::string> Files() const {
-    std::vector<std::string> files;
-    for (const auto& entry : std::filesystem::directory_iterator(recordings_))
-      files.push_back(entry.path());
-    std::sort(files.begin(), files.end());
-    return files;
-  }
-  // The file, each record changed so.
-  static void Rewrite(const std::string& path,
-                      const std::function<void(v1::SessionRecord*)>& change) {
-    const auto recording = service::ReadRecording(path);
-    ASSERT_TRUE(recording.ok()) << recording.status();
-    std::string bytes = service::RecordFirstLine();
-    v1::SessionRecord header;
-    *header.mutable_header() = recording->header;
-    change(&header);
-    service::AppendFramed(header.SerializeAsString(), &bytes);
-    for (v1::SessionRecord call : recording->calls) {
-      change(&call);
-      service::AppendFramed(call.SerializeAsString(), &bytes);
-    }
-    std::ofstream(path, std::ios::binary) << bytes;
-  }
+  std::vector<std::string> Files() const { return RecordingsIn(recordings_); }
 
   TemporaryDirectory directory_;
   std::string model_;
@@ -137,7 +114,7 @@ TEST_F(Replayed, NamesAChangedTokenAndAChangedLogprob) {
   const std::string file = Files()[0];
   uint32_t row = 0;
   uint32_t token = 0;
-  Rewrite(file, [&](v1::SessionRecord* call) {
+  RewriteRecording(file, [&](v1::SessionRecord* call) {
     if (call->step().sequence() != 3) return;
     v1::RowResults* rows = call->mutable_answer()->mutable_rows();
     row = rows->row(0);
@@ -149,7 +126,7 @@ TEST_F(Replayed, NamesAChangedTokenAndAChangedLogprob) {
   EXPECT_THAT(changed_token.stderr_text(),
               HasSubstr(absl::StrCat(file, ": step 3, row ", row, ": token: expected ", token + 1,
                                      ", got ", token)));
-  Rewrite(file, [&](v1::SessionRecord* call) {
+  RewriteRecording(file, [&](v1::SessionRecord* call) {
     if (call->step().sequence() != 3) return;
     v1::RowResults* rows = call->mutable_answer()->mutable_rows();
     rows->set_token(0, token);
@@ -245,7 +222,7 @@ TEST_F(Replayed, SkipsAmongSeveralAFileThatWasCutOffInItsHeader) {
 TEST_F(Replayed, WithoutAnsweredRowsIsNothingToCompare) {
   Record();
   const std::vector<std::string> files = Files();
-  Rewrite(files[0], [](v1::SessionRecord* call) {
+  RewriteRecording(files[0], [](v1::SessionRecord* call) {
     if (!call->has_step()) return;
     call->mutable_step()->set_omit_rows(true);
     call->mutable_answer()->clear_rows();
@@ -312,7 +289,7 @@ TEST_F(Replayed, ErrorsNameTheRecording) {
   Program unreachable({"replay", "--connect", nobody, file});
   EXPECT_EQ(unreachable.Wait(), 1);
   EXPECT_THAT(unreachable.stderr_text(), HasSubstr("reprise replay: " + file + ": cannot connect"));
-  Rewrite(file, [](v1::SessionRecord* call) {
+  RewriteRecording(file, [](v1::SessionRecord* call) {
     if (!call->has_allocated()) return;
     for (uint32_t& block : *call->mutable_allocated()->mutable_blocks()) block += 90'000;
   });

@@ -21,7 +21,6 @@
 #include "service/identity/identity_file.h"
 #include "service/kv/export_window.h"
 #include "service/kv/kv_wire.h"
-#include "service/record/record_format.h"
 #include "service/trace_id.h"
 #include "service/transport/frame_meter.h"
 #include "service/transport/listen_address.h"
@@ -32,6 +31,7 @@
 #include "tests/fuzz/conversations.h"
 #include "tests/fuzz/fuzz_files.h"
 #include "tests/fuzz/model_targets.h"
+#include "tests/fuzz/recording_targets.h"
 #include "tests/service/certificates.h"
 #include "tools/advise/batch_trace.h"
 #include "tools/compare/measured_run.h"
@@ -373,21 +373,6 @@ std::vector<std::string> ExportWindowSeeds() {
 
 // ---- files of our own ----
 
-bool TakeRecording(std::string_view bytes) { return service::ParseRecording("f", bytes).ok(); }
-
-std::vector<std::string> RecordingSeeds() {
-  v1::SessionRecord header, step, end;
-  header.mutable_header()->set_session(7);
-  header.mutable_header()->mutable_server()->mutable_model()->set_name("tiny");
-  step.mutable_step()->set_sequence(1);
-  step.mutable_answer()->set_sequence(1);
-  end.mutable_end()->set_reason(v1::RECORD_END_REASON_SESSION_ENDED);
-  std::string file = service::RecordFirstLine();
-  for (const v1::SessionRecord* record : {&header, &step, &end})
-    service::AppendFramed(record->SerializeAsString(), &file);
-  return {file};
-}
-
 bool TakeAttentionTree(std::string_view bytes) {
   const auto tree = engine::ParseAttentionTree(bytes);
   if (!tree.ok()) return false;
@@ -494,6 +479,7 @@ constexpr Target kTargets[] = {{"step", TakeStep, StepSeeds},
                                {"int4_layer", TakeInt4Layer, Int4LayerSeeds},
                                {"reference_logits", TakeReferenceLogits, ReferenceLogitsSeeds},
                                {"recording", TakeRecording, RecordingSeeds},
+                               {"record", TakeRecord, RecordSeeds},
                                {"attention_tree", TakeAttentionTree, AttentionTreeSeeds},
                                {"profile", TakeProfile, ProfileSeeds},
                                {"simulated_device", TakeSimulatedDevice, ProfileSeeds},

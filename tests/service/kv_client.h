@@ -69,6 +69,66 @@ inline grpc::Status SwapIn(StreamClient& client, const std::vector<uint32_t>& sw
   return client.stub().SwapIn(&context, request, response);
 }
 
+inline grpc::Status FreeSwapped(StreamClient& client, const std::vector<uint32_t>& swapped) {
+  grpc::ClientContext context;
+  v1::FreeSwappedRequest request;
+  v1::FreeSwappedResponse response;
+  request.set_session(client.session());
+  request.mutable_swapped()->Assign(swapped.begin(), swapped.end());
+  return client.stub().FreeSwapped(&context, request, &response);
+}
+
+inline grpc::Status Share(StreamClient& client, const std::string& name,
+                          const std::vector<uint32_t>& blocks) {
+  grpc::ClientContext context;
+  v1::ShareBlocksRequest request;
+  v1::ShareBlocksResponse response;
+  request.set_session(client.session());
+  request.set_name(name);
+  request.mutable_blocks()->Assign(blocks.begin(), blocks.end());
+  return client.stub().ShareBlocks(&context, request, &response);
+}
+
+inline grpc::Status Adopt(StreamClient& client, const std::string& name,
+                          std::vector<uint32_t>* blocks) {
+  grpc::ClientContext context;
+  v1::AdoptBlocksRequest request;
+  v1::AdoptBlocksResponse response;
+  request.set_session(client.session());
+  request.set_name(name);
+  const grpc::Status status = client.stub().AdoptBlocks(&context, request, &response);
+  blocks->assign(response.blocks().begin(), response.blocks().end());
+  return status;
+}
+
+inline grpc::Status Release(StreamClient& client, const std::string& name) {
+  grpc::ClientContext context;
+  v1::ReleaseBlocksRequest request;
+  v1::ReleaseBlocksResponse response;
+  request.set_session(client.session());
+  request.set_name(name);
+  return client.stub().ReleaseBlocks(&context, request, &response);
+}
+
+// Runs the tokens as a row's over blocks of its own, and drops the row: the blocks, which hold
+// them.
+inline std::vector<uint32_t> Filled(StreamClient& client, const std::vector<uint32_t>& tokens) {
+  const auto count = (static_cast<uint32_t>(tokens.size()) + kBlockSize - 1) / kBlockSize;
+  std::vector<uint32_t> blocks = client.Allocate(count);
+  v1::StepRequest step = client.NewStep();
+  v1::AddRow* add = step.add_add();
+  add->set_row(kRow);
+  add->mutable_blocks()->Assign(blocks.begin(), blocks.end());
+  v1::Chunk* chunk = step.add_chunks();
+  chunk->set_row(kRow);
+  chunk->mutable_tokens()->Assign(tokens.begin(), tokens.end());
+  client.Step(step);
+  v1::StepRequest drop = client.NewStep();
+  drop.add_drop(kRow);
+  client.Step(drop);
+  return blocks;
+}
+
 // `token`: of a bearer; "": none.
 inline grpc::Status Export(StreamClient& client, const std::vector<uint32_t>& blocks,
                            std::vector<std::string>* tickets, const std::string& token = "") {

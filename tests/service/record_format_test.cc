@@ -105,10 +105,21 @@ TEST(Recording, SaysWhichRecordIsDamaged) {
 
 TEST(Recording, OfAnotherVersionIsRefused) {
   std::string file = FileOf({Header(), End()});
-  file.replace(0, RecordFirstLine().size(), "reprise-record 2\n");
+  file.replace(0, RecordFirstLine().size(), "reprise-record 3\n");
   const absl::Status status = ParseRecording("f", file).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(status.message(), "f: version of the recording: got 2, allowed: 1");
+  EXPECT_EQ(status.message(), "f: version of the recording: got 3, allowed: 1 to 2");
+}
+
+TEST(Recording, OfTheVersionBeforeIsRead) {
+  std::string file = FileOf({Header(), Step(1), End()});
+  file.replace(0, RecordFirstLine().size(), "reprise-record 1\n");
+  const auto recording = ParseRecording("f", file);
+  ASSERT_TRUE(recording.ok()) << recording.status();
+  EXPECT_EQ(recording->calls.size(), 1u);
+  EXPECT_EQ(recording->end, v1::RECORD_END_REASON_SESSION_ENDED);
+  for (const char* cut_off : {"reprise-record", "reprise-record 1", "reprise-record 2"})
+    EXPECT_EQ(ParseRecording("f", cut_off).status().code(), absl::StatusCode::kOutOfRange);
 }
 
 TEST(Recording, IsNothingElse) {

@@ -213,31 +213,6 @@ TEST_F(RecordingThatStops, AtTheLimit) {
   EXPECT_LE(std::filesystem::file_size(Files()[0]), kLimit);
 }
 
-TEST_F(RecordingThatStops, WhereTheSessionUsesSwapSpace) {
-  ServedModel::Options options;
-  options.swap_bytes = 64 << 10;
-  options.server.record.directory = directory_;
-  options.server.report = [this](const std::string& what) {
-    const std::lock_guard lock(mutex_);
-    reports_.push_back(what);
-  };
-  served_ = std::make_unique<ServedModel>(options);
-  StreamClient client(served_->NewChannel());
-  client.StartRow(kRow, kPrompt, kMaxContext);
-  grpc::ClientContext context;
-  v1::SwapOutRequest request;
-  v1::SwapOutResponse response;
-  request.set_session(client.session());
-  request.add_blocks(client.Allocate(1)[0]);
-  ASSERT_TRUE(client.stub().SwapOut(&context, request, &response).ok());
-  EXPECT_EQ(Continue(client, kRow, 3).size(), 3u);
-  EXPECT_TRUE(Eventually([&] { return !Reports().empty(); }));
-  EXPECT_TRUE(client.Finish().ok());
-  const Recording recording = Stop();
-  EXPECT_EQ(recording.end, v1::RECORD_END_REASON_KV_CALL);
-  EXPECT_EQ(recording.calls.size(), 3u) << "two allocations and the first step";
-}
-
 TEST_F(RecordingThatStops, WhenTheDiskIsFull) {
   // What the system says when a file may not grow any more; it stands for a full disk.
   rlimit before = {};

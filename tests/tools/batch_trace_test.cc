@@ -196,6 +196,18 @@ TEST(BatchTrace, OfARecordingCountsEachReplayOnce) {
   EXPECT_EQ(trace.graphs->mixed_bytes, 0);
 }
 
+TEST(BatchTrace, LeavesOutCallsAboutBlocks) {
+  service::Recording recording = Recorded({4});
+  recording.calls.emplace_back().mutable_write()->add_parts()->set_contents("k");
+  recording.calls.emplace_back().mutable_swap_out()->add_blocks(1);
+  SetReport(AddAnswer(&recording)->mutable_report(), 3, 3);
+  recording.calls.emplace_back().mutable_adopted()->add_blocks(1);
+  BatchTrace trace;
+  ASSERT_OK(AddRecording(recording, &trace));
+  ASSERT_THAT(trace.steps, SizeIs(1));
+  EXPECT_EQ(trace.steps[0].rows, 3);
+}
+
 TEST(BatchTrace, HasEveryStepOfARequest) {
   service::Recording recording = Recorded({8});
   v1::StepResponse* answer = AddAnswer(&recording);

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "tests/testing/status_matchers.h"
@@ -30,9 +32,37 @@ TEST(RecordedEngine, RoundsActivationsWhereTheServerDid) {
     *header.mutable_server() = ServerOf(rounds ? "fp8_e4m3_rounded" : "fp8_e4m3");
     EngineFlags flags;
     flags.engine.round_activations = !rounds;
-    EXPECT_OK(ApplyRecordedSettings(header, 3, &flags));
+    EXPECT_OK(ApplyRecordedSettings(header, {.blocks = 3}, &flags));
     EXPECT_EQ(flags.engine.round_activations, rounds);
     EXPECT_EQ(flags.engine.linear, engine::LinearPolicy::kPacked);
+  }
+}
+
+TEST(RecordedEngine, HasThePoolAndTheSwapSpaceThatTheSessionHad) {
+  constexpr uint64_t kBlockBytes = 1000;
+  constexpr uint64_t kStateBytes = 5000;
+  v1::RecordHeader header;
+  header.set_preset("llama-3.1-8b-fp8");
+  *header.mutable_server() = ServerOf("fp8_e4m3");
+  header.mutable_server()->mutable_pool()->set_num_blocks(50);
+  header.mutable_server()->mutable_pool()->set_bytes(50 * kBlockBytes);
+  const auto applied = [&header](const ReplayNeeds& needs) {
+    EngineFlags flags;
+    EXPECT_OK(ApplyRecordedSettings(header, needs, &flags));
+    return flags.engine;
+  };
+  EXPECT_EQ(applied({.blocks = 3}).kv_cache_bytes, 4 * kBlockBytes);
+  EXPECT_EQ(applied({.blocks = 3}).swap_bytes, 0u);
+  EXPECT_EQ(applied({.blocks = 3, .swap_blocks = 7}).swap_bytes, 7 * kBlockBytes);
+  // Half of it is for states then, and has room for as many.
+  header.mutable_server()->mutable_limits()->set_row_state_bytes(kStateBytes);
+  for (const ReplayNeeds& needs :
+       {ReplayNeeds{.swap_blocks = 30, .swap_states = 2},
+        ReplayNeeds{.swap_blocks = 3, .swap_states = 2}, ReplayNeeds{.swap_blocks = 3}}) {
+    const uint64_t bytes = applied(needs).swap_bytes;
+    const uint64_t states = bytes / 2 / kStateBytes;
+    EXPECT_GE(states, std::max(1u, needs.swap_states));
+    EXPECT_GE((bytes - states * kStateBytes) / kBlockBytes, needs.swap_blocks);
   }
 }
 

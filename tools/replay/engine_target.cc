@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/replay/engine_target.h"
 
+#include "engine/kv_part.h"
 #include "runtime/status_macros.h"
+#include "service/kv/kv_wire.h"
 #include "service/step_times.h"
 #include "service/wire/result_to_wire.h"
 
@@ -18,6 +20,43 @@ absl::StatusOr<std::vector<uint32_t>> EngineTarget::Allocate(uint32_t count) {
 
 absl::Status EngineTarget::Free(const std::vector<uint32_t>& blocks) {
   return engine_->FreeBlocks(session_.id, blocks);
+}
+
+absl::Status EngineTarget::Write(const v1::WriteBlocksRequest& write) {
+  const engine::KvShape& shape = engine_->info().kv;
+  v1::KvLayout own;
+  // That the model is the recorded one, its config says.
+  service::KvLayoutToWire(shape, write.layout().model(), &own);
+  REPRISE_RETURN_IF_ERROR(service::CheckKvLayout(write.layout(), own));
+  REPRISE_ASSIGN_OR_RETURN(const service::KvParts parts, service::PartsFromWire(shape, write));
+  return engine_->WriteBlocks(session_.id, parts.parts, parts.contents);
+}
+
+absl::StatusOr<std::vector<uint32_t>> EngineTarget::SwapOut(const std::vector<uint32_t>& blocks) {
+  return engine_->SwapOut(session_.id, blocks);
+}
+
+absl::StatusOr<std::vector<uint32_t>> EngineTarget::SwapIn(const std::vector<uint32_t>& swapped) {
+  return engine_->SwapIn(session_.id, swapped);
+}
+
+absl::StatusOr<uint32_t> EngineTarget::SwapOutState(uint32_t row) {
+  REPRISE_ASSIGN_OR_RETURN(const engine::SwappedState state,
+                           engine_->SwapOutState(session_.id, row));
+  return state.place;
+}
+
+absl::Status EngineTarget::FreeSwapped(const std::vector<uint32_t>& swapped,
+                                       const std::vector<uint32_t>& states) {
+  return engine_->FreeSwapped(session_.id, swapped, states);
+}
+
+absl::Status EngineTarget::Share(const std::string& name, const std::vector<uint32_t>& blocks) {
+  return engine_->ShareBlocks(session_.id, name, blocks);
+}
+
+absl::Status EngineTarget::Release(const std::string& name) {
+  return engine_->ReleaseBlocks(session_.id, name);
 }
 
 absl::Status EngineTarget::Run(const v1::StepRequest& step) {

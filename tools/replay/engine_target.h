@@ -5,6 +5,7 @@
 #define REPRISE_TOOLS_REPLAY_ENGINE_TARGET_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/decode_engine.h"
@@ -22,6 +23,14 @@ class EngineTarget final : public ReplayTarget {
 
   absl::StatusOr<std::vector<uint32_t>> Allocate(uint32_t count) override;
   absl::Status Free(const std::vector<uint32_t>& blocks) override;
+  absl::Status Write(const v1::WriteBlocksRequest& write) override;
+  absl::StatusOr<std::vector<uint32_t>> SwapOut(const std::vector<uint32_t>& blocks) override;
+  absl::StatusOr<std::vector<uint32_t>> SwapIn(const std::vector<uint32_t>& swapped) override;
+  absl::StatusOr<uint32_t> SwapOutState(uint32_t row) override;
+  absl::Status FreeSwapped(const std::vector<uint32_t>& swapped,
+                           const std::vector<uint32_t>& states) override;
+  absl::Status Share(const std::string& name, const std::vector<uint32_t>& blocks) override;
+  absl::Status Release(const std::string& name) override;
   absl::Status Step(const v1::StepRequest& step, v1::StepStreamResponse* answer) override;
 
  private:

@@ -74,6 +74,24 @@ void ApplyLimits(const v1::DescribeResponse& server, engine::DecodeEngineOptions
   }
 }
 
+// As swap space takes them: what each of a layer's two buffers has begins at a multiple of 16
+// bytes.
+uint64_t StateBytes(const v1::DescribeResponse& server) {
+  constexpr uint64_t kMostPadding = 2 * 16;
+  const uint64_t bytes = server.limits().row_state_bytes();
+  return bytes == 0 ? 0 : bytes + kMostPadding * server.model().num_layers();
+}
+
+// Of swap space with room for so much. Where rows have states, each half of it is for one of both,
+// and takes one at least.
+uint64_t SwapBytes(const ReplayNeeds& needs, uint64_t block_bytes, uint64_t state_bytes) {
+  const uint64_t blocks = needs.swap_blocks * block_bytes;
+  const uint64_t states = needs.swap_states * state_bytes;
+  if (blocks + states == 0) return 0;
+  if (state_bytes == 0) return blocks;
+  return 2 * std::max({blocks, states, block_bytes, state_bytes});
+}
+
 // ---- checking one ----
 
 // A number of Describe that decides bits or limits.
@@ -124,16 +142,17 @@ absl::Status CheckNames(const v1::DescribeResponse& recorded, const v1::Describe
 
 }  // namespace
 
-absl::Status ApplyRecordedSettings(const v1::RecordHeader& header, uint32_t max_blocks,
+absl::Status ApplyRecordedSettings(const v1::RecordHeader& header, const ReplayNeeds& needs,
                                    EngineFlags* flags) {
   const v1::DescribeResponse& server = header.server();
   REPRISE_RETURN_IF_ERROR(ApplyModel(header, flags));
   REPRISE_RETURN_IF_ERROR(ApplyTypes(server, &flags->engine));
   ApplyLimits(server, &flags->engine);
   // With the scratch block; the pool takes two blocks at least.
-  const uint64_t blocks = std::max(uint64_t{max_blocks} + 1, uint64_t{2});
+  const uint64_t blocks = std::max(uint64_t{needs.blocks} + 1, uint64_t{2});
   const uint64_t block_bytes = server.pool().bytes() / std::max(1u, server.pool().num_blocks());
   flags->engine.kv_cache_bytes = blocks * block_bytes;
+  flags->engine.swap_bytes = SwapBytes(needs, block_bytes, StateBytes(server));
   return absl::OkStatus();
 }
 

@@ -4,20 +4,20 @@
 #ifndef REPRISE_TOOLS_REPLAY_RECORDED_ENGINE_H_
 #define REPRISE_TOOLS_REPLAY_RECORDED_ENGINE_H_
 
-#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "reprise/v1/record.pb.h"
 #include "tools/engine_flags.h"
+#include "tools/replay/replay_needs.h"
 
 namespace reprise::tools {
 
 // Fills in what was not asked for: the model where `flags` name none, all settings of the engine,
-// and a pool for a session of `max_blocks` blocks. The device is the caller's. Errors, with what,
-// got and allowed: FailedPrecondition (a model or config.json other than the recorded one),
+// and a pool and swap space for a session of such needs. The device is the caller's. Errors, with
+// what, got and allowed: FailedPrecondition (a model or config.json other than the recorded one),
 // InvalidArgument (settings that this program does not know); those of reading config.json.
-absl::Status ApplyRecordedSettings(const v1::RecordHeader& header, uint32_t max_blocks,
+absl::Status ApplyRecordedSettings(const v1::RecordHeader& header, const ReplayNeeds& needs,
                                    EngineFlags* flags);
 
 // Whether `got` answers to the bit as `recorded` did, its device and its attention tree aside, and

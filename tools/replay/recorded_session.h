@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A recorded session as it is repeated: its calls in the order in which they took effect, and
-// repeating them. Blocks are named by the ids that the replay was given in place of the recorded
-// ones: which blocks a row's tokens lie in changes nothing of its bits.
+// repeating them. Blocks, and what is in swap space, are named by the ids that the replay was given
+// in place of the recorded ones: which blocks a row's tokens lie in changes nothing of its bits.
 #ifndef REPRISE_TOOLS_REPLAY_RECORDED_SESSION_H_
 #define REPRISE_TOOLS_REPLAY_RECORDED_SESSION_H_
 
@@ -15,11 +15,12 @@
 #include "reprise/v1/record.pb.h"
 #include "service/record/record_format.h"
 #include "tools/replay/answer_difference.h"
+#include "tools/replay/replay_needs.h"
 #include "tools/replay/replay_target.h"
 
 namespace reprise::tools {
 
-// Views the recording. Leaves out calls of the pool behind the last step, which no answer depends
+// Views the recording. Leaves out calls about blocks behind the last step, which no answer depends
 // on, and, where a record is missing, everything from there on.
 struct RecordedSession {
   explicit RecordedSession(const service::Recording& recording);
@@ -28,7 +29,7 @@ struct RecordedSession {
   uint64_t num_steps = 0;
   // The first step that is not there although later ones are; 0: none.
   uint64_t missing_step = 0;
-  uint32_t max_blocks = 0;  // that it holds at a time
+  ReplayNeeds needs;  // of these calls
 };
 
 struct ReplayResult {
@@ -43,7 +44,7 @@ struct ReplayResult {
 
 // Repeats the session's calls, each when the one before has its answer, up to the first difference
 // or until `interrupted`. Errors: the target's; DataLoss where the recording contradicts itself.
-// They name the step: "step 17: ", or of a call of the pool "before step 17: ".
+// They name the step: "step 17: ", or of a call about blocks "before step 17: ".
 absl::StatusOr<ReplayResult> ReplaySession(const RecordedSession& session, ReplayTarget* target,
                                            const std::atomic<bool>& interrupted);
 

@@ -111,29 +111,6 @@ absl::Status ServerTarget::StreamEnd(const LimitedCall& call) {
   return status.ok() ? absl::UnavailableError(what) : FromGrpc(status, what);
 }
 
-absl::StatusOr<std::vector<uint32_t>> ServerTarget::Allocate(uint32_t count) {
-  v1::AllocateRequest request;
-  v1::AllocateResponse response;
-  request.set_session(session_);
-  request.set_count(count);
-  const auto allocate = [&](grpc::ClientContext* context) {
-    return server_.stub_->Allocate(context, request, &response);
-  };
-  REPRISE_RETURN_IF_ERROR(server_.Call(allocate, absl::StrCat("allocating ", count, " blocks")));
-  return std::vector<uint32_t>(response.blocks().begin(), response.blocks().end());
-}
-
-absl::Status ServerTarget::Free(const std::vector<uint32_t>& blocks) {
-  v1::FreeRequest request;
-  v1::FreeResponse response;
-  request.set_session(session_);
-  request.mutable_blocks()->Assign(blocks.begin(), blocks.end());
-  const auto free = [&](grpc::ClientContext* context) {
-    return server_.stub_->Free(context, request, &response);
-  };
-  return server_.Call(free, absl::StrCat("freeing ", blocks.size(), " blocks"));
-}
-
 absl::Status ServerTarget::Step(const v1::StepRequest& step, v1::StepStreamResponse* answer) {
   *request_.mutable_step() = step;
   return Exchange(answer);

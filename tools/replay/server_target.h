@@ -63,9 +63,25 @@ class ServerTarget final : public ReplayTarget {
   absl::Status Open();
   absl::StatusOr<std::vector<uint32_t>> Allocate(uint32_t count) override;
   absl::Status Free(const std::vector<uint32_t>& blocks) override;
+  absl::Status Write(const v1::WriteBlocksRequest& write) override;
+  absl::StatusOr<std::vector<uint32_t>> SwapOut(const std::vector<uint32_t>& blocks) override;
+  absl::StatusOr<std::vector<uint32_t>> SwapIn(const std::vector<uint32_t>& swapped) override;
+  absl::StatusOr<uint32_t> SwapOutState(uint32_t row) override;
+  absl::Status FreeSwapped(const std::vector<uint32_t>& swapped,
+                           const std::vector<uint32_t>& states) override;
+  absl::Status Share(const std::string& name, const std::vector<uint32_t>& blocks) override;
+  absl::Status Release(const std::string& name) override;
   absl::Status Step(const v1::StepRequest& step, v1::StepStreamResponse* answer) override;
 
  private:
+  using Stub = v1::StepService::Stub;
+  template <typename Request, typename Response>
+  using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+  // A call of this session beside its stream.
+  template <typename Request, typename Response>
+  absl::Status Call(Method<Request, Response> method, Request* request, Response* response,
+                    const std::string& doing);
   // Sends the request, and waits for its answer.
   absl::Status Exchange(v1::StepStreamResponse* answer);
   // Why the stream ended, on which `call` was made.
