@@ -15,6 +15,7 @@
 #include "runtime/check.h"
 #include "service/identity/identity_file.h"
 #include "service/kv/export_window.h"
+#include "service/kv/kv_ticket.h"
 #include "service/kv/kv_wire.h"
 #include "service/record/record_format.h"
 #include "service/transport/listen_address.h"
@@ -121,6 +122,25 @@ std::vector<std::string> ExportWindowSeeds() {
   const FuzzDirectory directory;
   const auto window = WindowOfTwo(directory.path());
   return {BytesOfFile(directory.path(WindowFile::Name()))};
+}
+
+bool TakeTicket(std::string_view bytes) {
+  const auto ticket = service::ParseKvTicket(bytes);
+  if (!ticket.ok()) return false;
+  REPRISE_CHECK(service::BytesOf(*ticket) == bytes);
+  static const FuzzDirectory directory;
+  static const std::unique_ptr<service::ExportWindow> window = WindowOfTwo(directory.path());
+  const bool found = window->Find(ticket->place, ticket->key, "a").has_value();
+  // One of the two places has a copy.
+  REPRISE_CHECK(found == (ticket->place == 0 && ticket->key == kWindowKey));
+  return true;
+}
+
+std::vector<std::string> TicketSeeds() {
+  std::vector<std::string> seeds;
+  for (const uint32_t place : {0u, 1u, 2u, ~0u})
+    seeds.push_back(service::BytesOf({.window = kWindowId, .place = place, .key = kWindowKey}));
+  return seeds;
 }
 
 bool TakeRecording(std::string_view bytes) { return service::ParseRecording("f", bytes).ok(); }

@@ -22,6 +22,9 @@ std::vector<std::string> PemSeeds();
 // Another server's file in the exchange directory.
 bool TakeExportWindow(std::string_view bytes);
 std::vector<std::string> ExportWindowSeeds();
+// A ticket for a copy of a KV block, looked up in a window.
+bool TakeTicket(std::string_view bytes);
+std::vector<std::string> TicketSeeds();
 // A recorded session.
 bool TakeRecording(std::string_view bytes);
 std::vector<std::string> RecordingSeeds();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/targets.h"
 
+#include "tests/fuzz/command_line_targets.h"
 #include "tests/fuzz/conversations.h"
 #include "tests/fuzz/model_targets.h"
 #include "tests/fuzz/service_targets.h"
@@ -25,6 +26,8 @@ constexpr Target kTargets[] = {{"step", TakeStep, StepSeeds},
                                {"prompts", TakePrompts, PromptSeeds},
                                {"batches", TakeBatches, BatchSeeds},
                                {"export_window", TakeExportWindow, ExportWindowSeeds},
+                               {"ticket", TakeTicket, TicketSeeds},
+                               {"command_line", TakeCommandLine, CommandLineSeeds},
                                {"config", TakeConfig, ConfigSeeds},
                                {"safetensors", TakeSafetensors, SafetensorsSeeds},
                                {"shard_index", TakeShardIndex, ShardIndexSeeds},
