@@ -17,7 +17,8 @@ namespace reprise::engine {
 // Which kernels compute linear layers, and on the host attention. With each, a row's bits do not
 // depend on the batch; they differ from each other by rounding. EngineInfo tells the one that runs.
 enum class LinearPolicy : uint8_t {
-  kTuned,     // what was measured to be faster: kPacked on sm_90 with bf16 or f16, else kRowMajor
+  kTuned,     // with bf16 or f16: kPacked on sm_90, where it was measured to be faster, and, of
+              // weights of 8 and 4 bits, on all GPUs with matrix units; else kRowMajor
   kRowMajor,  // matrix units, or the CPU's vector units, over weights as they are published
   kPacked,    // weights lie in the order in which they are read (kernels/packed_layout.h):
               // bf16 and f16 on GPUs with matrix units; no second copy

@@ -61,7 +61,8 @@ constexpr bool CanPack(WeightFormat format) {
 // the rest in bits 10 to 4: one mask takes both. Elements 2 and 3 fill what is left of these
 // halves: their bits 6 to 4 are bits 14 to 12, the sign is bit 11, bits 3 to 0 stay. Shifted left
 // by four, sign and low bits are where elements 0 and 1 have theirs; shifted right by four, the
-// others.
+// others. This is the definition, which kernels write words by; loading packs several words at
+// once, to the same bits.
 constexpr uint32_t PackE4m3(uint32_t bytes) {
   const uint32_t ones = (bytes & 0xffu) | (bytes & 0xff00u) << 8;
   const uint32_t twos = (bytes >> 16 & 0xffu) | (bytes >> 8 & 0xff0000u);

@@ -33,7 +33,6 @@ EXEMPT = (
     "kernels/attention/host_native.cc",  # as the next
     "kernels/linear/host_native.cc",  # compiles itself once per instruction set, by rules of g++
     "tests/emulator/instrumented_library.h",  # included by a flag, in builds without a sanitizer
-    "tests/testing/tiny_model.cc",  # uses _Float16
 )
 
 TRACKED_LIST = "tools/lint_passed.txt"

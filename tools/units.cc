@@ -100,7 +100,9 @@ absl::StatusOr<double> ParseBandwidth(std::string_view text) {
   unit_name.resize(unit_name.size() - 2);
   const Unit* unit = FindUnit(kByteUnits, unit_name);
   if (unit == nullptr || number <= 0) return Refuse("bandwidth", text, kBandwidthAllowed);
-  return number * unit->scale;
+  const double bytes_per_second = number * unit->scale;
+  if (bytes_per_second > 1e18) return Refuse("bandwidth", text, "at most 1000000TB/s");
+  return bytes_per_second;
 }
 
 absl::StatusOr<uint64_t> ParseUnsigned(std::string_view text, uint64_t min, uint64_t max) {
@@ -118,7 +120,9 @@ absl::StatusOr<uint64_t> ParseUnsigned(std::string_view text, uint64_t min, uint
 
 absl::StatusOr<double> ParseDecimal(std::string_view text, double min, double max) {
   double value = 0;
-  if (!absl::SimpleAtod(absl::string_view(text.data(), text.size()), &value) ||
+  const absl::string_view number(text.data(), text.size());
+  // SimpleAtod passes over white space.
+  if (number != absl::StripAsciiWhitespace(number) || !absl::SimpleAtod(number, &value) ||
       !std::isfinite(value) || value < min || value > max) {
     return Refuse("number", text, absl::StrFormat("a number from %g to %g", min, max));
   }

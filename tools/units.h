@@ -26,7 +26,7 @@ absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
 // "30s", "500ms", "10us", "100ns", "2m", "1h", "1.5s", and "0".
 absl::StatusOr<std::chrono::nanoseconds> ParseDuration(std::string_view text);
 
-// Bytes per second: "4.70TB/s", "900GB/s", "50GiB/s".
+// Bytes per second, more than 0 and at most 1e18: "4.70TB/s", "900GB/s", "50GiB/s".
 absl::StatusOr<double> ParseBandwidth(std::string_view text);
 
 // A whole number in [min, max].

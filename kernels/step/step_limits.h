@@ -34,7 +34,8 @@ struct StepLimits {
   uint32_t max_logit_bias = 0;       // tokens of a row
   uint32_t max_logprobs = 0;         // likeliest tokens that a row may ask for
   // Bytes of the state that a row of this model carries beside its KV; 0: none. Where there is
-  // some, rows are added without context, and there are no drafts and no prefix groups.
+  // some, a row is added without context, or with the state of the row that it forks or of swap
+  // space, and there are no drafts and no prefix groups.
   uint64_t row_state_bytes = 0;
 };
 

@@ -25,8 +25,10 @@ void ForTiles(int64_t inputs, const std::byte* from, Pack pack) {
   pack(whole, last);
 }
 
-// A chunk of E4M3 as its four words lie (kernels::PackE4m3). Inputs i and i + 8 share a half of a
-// word: the bits of the first are those of the lower byte, moved, of the second of the upper one.
+// A chunk of E4M3 as its four words lie. kernels::PackE4m3 defines one word, for the host and for
+// kernels; this packs the four of a chunk at once, in vectors, because loading waits for it, and
+// comes to the same bits. Inputs i and i + 8 share a half of a word: the bits of the first are
+// those of the lower byte, moved, of the second of the upper one.
 U16x8 PackChunkE4m3(const std::byte* chunk) {
   uint64_t inputs[2];
   std::memcpy(inputs, chunk, kChunk);

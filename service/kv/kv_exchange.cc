@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "reprise/v1/step_service.pb.h"
 #include "runtime/status_macros.h"
+#include "service/kv/kv_ticket.h"
 #include "service/kv/kv_wire.h"
 #include "service/session_token.h"
 
@@ -35,31 +36,6 @@ absl::Status CheckDirectory(const std::string& path) {
 }
 
 }  // namespace
-
-// window | place, little-endian | key
-struct KvExchange::Ticket {
-  static constexpr size_t kBytes =
-      ExportWindow::kIdBytes + sizeof(uint32_t) + ExportWindow::kKeyBytes;
-  std::string_view window;
-  uint32_t place = 0;
-  std::string_view key;
-};
-
-absl::StatusOr<KvExchange::Ticket> KvExchange::ParseTicket(std::string_view text) {
-  if (text.size() != Ticket::kBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("tickets: got one of ", text.size(),
-                                                   " bytes, allowed: those of ExportBlocks, of ",
-                                                   Ticket::kBytes));
-  }
-  Ticket ticket;
-  ticket.window = text.substr(0, ExportWindow::kIdBytes);
-  for (size_t i = 0; i < sizeof(uint32_t); ++i)
-    ticket.place |=
-        static_cast<uint32_t>(static_cast<unsigned char>(text[ExportWindow::kIdBytes + i]))
-        << (8 * i);
-  ticket.key = text.substr(ExportWindow::kIdBytes + sizeof(uint32_t));
-  return ticket;
-}
 
 absl::StatusOr<std::unique_ptr<KvExchange>> KvExchange::Create(engine::DecodeEngine& engine,
                                                                const std::string& directory,
@@ -95,10 +71,8 @@ absl::StatusOr<std::vector<std::string>> KvExchange::Export(engine::SessionId se
     for (const engine::ExportedBlock& block : exported) {
       const SessionToken key = SessionToken::Random();
       own_->Publish(block.place, key.bytes(), identity, block.num_tokens);
-      std::string& ticket = tickets.emplace_back(own_->description().id);
-      for (size_t i = 0; i < sizeof(uint32_t); ++i)
-        ticket.push_back(static_cast<char>(block.place >> (8 * i)));
-      ticket.append(key.bytes());
+      tickets.push_back(
+          BytesOf({.window = own_->description().id, .place = block.place, .key = key.bytes()}));
     }
   };
   REPRISE_RETURN_IF_ERROR(engine_.ExportBlocks(session, blocks, publish));
@@ -109,7 +83,7 @@ absl::Status KvExchange::FreeExported(engine::SessionId session,
                                       std::span<const std::string_view> tickets) {
   std::vector<uint32_t> places;
   for (const std::string_view text : tickets) {
-    REPRISE_ASSIGN_OR_RETURN(const Ticket ticket, ParseTicket(text));
+    REPRISE_ASSIGN_OR_RETURN(const KvTicket ticket, ParseKvTicket(text));
     if (own_ == nullptr || ticket.window != own_->description().id) {
       return absl::NotFoundError(
           "tickets: got one of another server, allowed: those that this one exported");
@@ -168,16 +142,16 @@ absl::StatusOr<std::vector<uint32_t>> KvExchange::Import(engine::SessionId sessi
                                                    blocks.size(),
                                                    " blocks, allowed: one for each, 1 or more"));
   }
-  std::vector<Ticket> tickets;
+  std::vector<KvTicket> tickets;
   for (const std::string_view text : texts) {
-    REPRISE_ASSIGN_OR_RETURN(tickets.emplace_back(), ParseTicket(text));
+    REPRISE_ASSIGN_OR_RETURN(tickets.emplace_back(), ParseKvTicket(text));
     if (tickets.back().window == tickets.front().window) continue;
     return absl::InvalidArgumentError(
         "tickets: got those of several servers, allowed: of one in a call");
   }
   REPRISE_ASSIGN_OR_RETURN(const Source source, Find(tickets.front().window));
   std::vector<engine::ExportedBlock> copies;
-  for (const Ticket& ticket : tickets) {
+  for (const KvTicket& ticket : tickets) {
     const std::optional<uint32_t> tokens = source.window->Find(ticket.place, ticket.key, identity);
     if (!tokens || *tokens == 0 || *tokens > engine_.info().kv.block_size) {
       return absl::NotFoundError(
@@ -188,7 +162,7 @@ absl::StatusOr<std::vector<uint32_t>> KvExchange::Import(engine::SessionId sessi
   }
   const auto check = [&]() -> absl::Status {
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    for (const Ticket& ticket : tickets) {
+    for (const KvTicket& ticket : tickets) {
       if (source.window->Find(ticket.place, ticket.key, identity)) continue;
       return absl::DataLossError("tickets: a copy was freed while it was read");
     }

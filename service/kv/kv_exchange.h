@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // KvExchange: how a server hands copies of KV blocks to others of the same machine, and takes
 // theirs: over memory of the device that both map, in a directory that both were given and that is
-// their user's alone. No client names memory: it has tickets, which say server, place and key.
+// their user's alone. No client names memory: it has tickets (kv_ticket.h).
 // Whoever exports under an identity, the same identity may import.
 // Threads: any, but Export and Import from the KV queue's thread alone.
 #ifndef REPRISE_SERVICE_KV_KV_EXCHANGE_H_
@@ -50,7 +50,6 @@ class KvExchange {
                                                std::span<const std::string_view> tickets);
 
  private:
-  struct Ticket;
   // Another server's window, mapped.
   struct Opened {
     std::unique_ptr<ExportWindow> window;
@@ -58,7 +57,6 @@ class KvExchange {
   };
   KvExchange(engine::DecodeEngine& engine, std::string directory, std::string layout)
       : engine_(engine), directory_(std::move(directory)), layout_(std::move(layout)) {}
-  static absl::StatusOr<Ticket> ParseTicket(std::string_view text);
   // Where another server's copies lie, or our own.
   struct Source {
     const ExportWindow* window = nullptr;

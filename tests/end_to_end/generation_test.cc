@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/end_to_end/program.h"
+#include "tests/service/served_model.h"
 
 namespace reprise::testing {
 namespace {
@@ -366,19 +367,36 @@ TEST_F(TinyGeneration, ARequestWithoutACandidateLeavesTheOthersAsTheyWere) {
   }
 }
 
-// A run that goes on until someone ends it.
-const std::vector<std::string> kEndless = {"--prompt-lengths", "16",  "--requests",  "100000",
-                                           "--max-new-tokens", "100", "--ignore-eos"};
+// A run that goes on until someone ends it, or its server does.
+const std::vector<std::string> kEndless = {
+    "--prompt-lengths", "16", "--requests",     "10000", "--max-new-tokens", "100", "--ignore-eos",
+    "--reopen",         "0",  "--resume-grace", "0"};
 
-// Long enough that steps have run, under sanitizers too.
-constexpr std::chrono::milliseconds kWellUnderWay{1500};
+class EndlessSched {
+ public:
+  explicit EndlessSched(const ServedProgram& served)
+      : lines_(directory_.path() + "/lines"),
+        program_(SchedOn(served, With(kEndless, {"--json-lines", lines_}))) {}
+  // Waits until a request has finished, so that steps have run, however slow the machine is.
+  bool AwaitFinishedRequest() {
+    return service::Eventually(
+               [&] { return !program_.running() || !ReadTextFile(lines_).empty(); }) &&
+           program_.running();
+  }
+  Program& program() { return program_; }
+
+ private:
+  TemporaryDirectory directory_;
+  const std::string lines_;
+  Program program_;
+};
 
 TEST_F(TinyGeneration, KilledServerEndsTheSchedulerAndItsSocketIsTakenOver) {
   ServedProgram served(model_, {"--max-rows", "4"});
   ASSERT_TRUE(served.ready());
-  Program sched(SchedOn(served, kEndless));
-  ASSERT_TRUE(sched.AwaitOutput("connected to"));
-  std::this_thread::sleep_for(kWellUnderWay);
+  EndlessSched endless(served);
+  ASSERT_TRUE(endless.AwaitFinishedRequest());
+  Program& sched = endless.program();
   served.program().Signal(SIGKILL);
   EXPECT_EQ(sched.Wait(), 1);
   EXPECT_THAT(sched.stderr_text(),
@@ -393,10 +411,9 @@ TEST_F(TinyGeneration, KilledServerEndsTheSchedulerAndItsSocketIsTakenOver) {
 TEST_F(TinyGeneration, KilledSchedulerLeavesItsRowsAndBlocksToTheNext) {
   ServedProgram served(model_, Flags(40));
   ASSERT_TRUE(served.ready());
-  Program sched(SchedOn(served, kEndless));
-  ASSERT_TRUE(sched.AwaitOutput("connected to"));
-  std::this_thread::sleep_for(kWellUnderWay);
-  ASSERT_TRUE(sched.running());
+  EndlessSched endless(served);
+  ASSERT_TRUE(endless.AwaitFinishedRequest());
+  Program& sched = endless.program();
   sched.Signal(SIGKILL);
   EXPECT_EQ(sched.Wait(), 128 + SIGKILL);
   const nlohmann::json json = RunForJson(SchedOn(served, With(work_, {"--requests", "6"})));
@@ -406,9 +423,9 @@ TEST_F(TinyGeneration, KilledSchedulerLeavesItsRowsAndBlocksToTheNext) {
 TEST_F(TinyGeneration, DrainingServerEndsTheSchedulerWithTheReason) {
   ServedProgram served(model_, {"--max-rows", "4"});
   ASSERT_TRUE(served.ready());
-  Program sched(SchedOn(served, kEndless));
-  ASSERT_TRUE(sched.AwaitOutput("connected to"));
-  std::this_thread::sleep_for(kWellUnderWay);
+  EndlessSched endless(served);
+  ASSERT_TRUE(endless.AwaitFinishedRequest());
+  Program& sched = endless.program();
   served.program().Signal(SIGTERM);
   EXPECT_EQ(served.program().Wait(), 0) << served.program().stderr_text();
   EXPECT_EQ(sched.Wait(), 1);
@@ -419,9 +436,9 @@ TEST_F(TinyGeneration, DrainingServerEndsTheSchedulerWithTheReason) {
 TEST_F(TinyGeneration, InterruptedSchedulerSaysSo) {
   ServedProgram served(model_, {"--max-rows", "4"});
   ASSERT_TRUE(served.ready());
-  Program sched(SchedOn(served, kEndless));
-  ASSERT_TRUE(sched.AwaitOutput("connected to"));
-  std::this_thread::sleep_for(kWellUnderWay);
+  EndlessSched endless(served);
+  ASSERT_TRUE(endless.AwaitFinishedRequest());
+  Program& sched = endless.program();
   sched.Signal(SIGINT);
   EXPECT_EQ(sched.Wait(), 128 + SIGINT);
   EXPECT_THAT(sched.stderr_text(), HasSubstr("stopped by SIGINT"));

@@ -101,6 +101,32 @@ TEST(GraphSvg, DrawsALayerWithItsKernels) {
               StatusIs(absl::StatusCode::kFailedPrecondition, "of which no part repeats"));
 }
 
+// The first node of a drawing has no edge that leads to it.
+TEST(GraphSvg, EdgesToEarlyNodesAreDashedAndALegendSaysWhy) {
+  GraphDump dump = Dump("fpnlanlanlax");
+  dump.knows_early = true;
+  EXPECT_EQ(CountOf(StepSvg(dump), "edge early"), 0u);
+  EXPECT_THAT(StepSvg(dump), Not(HasSubstr("begins early")));
+  for (const size_t early : {3, 5}) dump.nodes[early].early = true;  // in a line, and across two
+  const std::string svg = StepSvg(dump);
+  EXPECT_EQ(CountOf(svg, "class=\"edge early\""), 2u + 1u) << "with the legend's";
+  EXPECT_EQ(CountOf(svg, "class=\"edge\""), 9u);
+  EXPECT_EQ(CountOf(svg, ">begins early: while the node ahead of it may still run</text>"), 1u);
+  EXPECT_EQ(CountOf(svg, "arguments 48 B, begins early</title>"), 2u);
+  EXPECT_THAT(svg, HasSubstr(".early { stroke-dasharray: "));
+  ASSERT_OK_AND_ASSIGN(const std::string layer, LayerSvg(dump));
+  EXPECT_EQ(CountOf(layer, "class=\"edge early\""), 1u + 1u);
+  EXPECT_EQ(CountOf(layer, "class=\"edge\""), 1u);
+}
+
+TEST(GraphSvg, LayerWhoseFirstNodeAloneIsEarlyHasNoLegend) {
+  GraphDump dump = Dump("fpnlanlanlax");
+  dump.nodes[2].early = true;
+  ASSERT_OK_AND_ASSIGN(const std::string layer, LayerSvg(dump));
+  EXPECT_EQ(CountOf(layer, "edge early"), 0u);
+  EXPECT_THAT(layer, Not(HasSubstr("node ahead of it")));
+}
+
 TEST(GraphSvg, DrawsNodesThatAreNoKernels) {
   GraphDump dump = Dump("ab");
   dump.nodes[1] = {};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/units.h"
 
+#include <string>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -49,6 +51,13 @@ TEST(Units, ReadsBandwidths) {
   for (const char* text : {"4.70TB", "4.70", "0GB/s", "/s", "-1GB/s"}) {
     EXPECT_FALSE(ParseBandwidth(text).ok()) << text;
   }
+  EXPECT_DOUBLE_EQ(*ParseBandwidth("1000000TB/s"), 1e18);
+  // Each a number, and no product of number and unit.
+  for (const std::string& number : {std::string("1000001"), std::string(300, '9')}) {
+    const std::string text = number + "TB/s";
+    EXPECT_EQ(ParseBandwidth(text).status().message(),
+              "bandwidth: got \"" + text + "\", allowed: at most 1000000TB/s");
+  }
 }
 
 TEST(Units, ReadsNumbersWithinTheirRange) {
@@ -59,7 +68,7 @@ TEST(Units, ReadsNumbersWithinTheirRange) {
   EXPECT_EQ(ParseUnsigned("9", 1, 8).status().message(),
             "number: got \"9\", allowed: a whole number from 1 to 8");
   EXPECT_DOUBLE_EQ(*ParseDecimal("0.7", 0, 1), 0.7);
-  for (const char* text : {"nan", "inf", "-0.1", "1.1", "", "x"}) {
+  for (const char* text : {"nan", "inf", "-0.1", "1.1", "", "x", " 0.7", "0.7 ", "0.7\n", "0.7x"}) {
     EXPECT_FALSE(ParseDecimal(text, 0, 1).ok()) << text;
   }
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -20,6 +21,7 @@ using graphs::GraphNode;
 constexpr size_t kMargin = 24, kHeading = 64, kGap = 22, kPadding = 10;
 constexpr size_t kLine = 17, kCharacter = 8, kSmallCharacter = 7;
 constexpr size_t kLeastBox = 96;
+constexpr size_t kSample = 30;  // of an edge, in the legend
 // Boxes of a line where nothing repeats.
 constexpr size_t kLineBoxes = 10;
 // Colours of ops, told apart in light and dark; beyond them one for all others.
@@ -33,6 +35,7 @@ constexpr char kStyle[] =
     ".more, .side { font-size: 12px; fill: #4a505a; }\n"
     ".title { font-size: 18px; font-weight: 600; fill: #16181d; }\n"
     ".edge { stroke: #7b828d; stroke-width: 1.5; fill: none; }\n"
+    ".early { stroke-dasharray: 4 3; }\n"
     ".head { fill: #7b828d; }\n"
     ".box { stroke-width: 1.5; }\n"
     ".c0 { fill: #e3edfb; stroke: #2f6fd0; } .c1 { fill: #fdebdc; stroke: #d9730d; }\n"
@@ -72,22 +75,26 @@ class Colors {
   std::map<std::string, size_t> of_op_;
 };
 
-// A box: its first line stands out.
+// A box: its first line stands out. early: the edge to it is dashed.
 struct Box {
   std::vector<std::string> lines;
   std::string tip;
   std::string color;
+  bool early = false;
 };
 
 std::string TipOf(const GraphNode& node, size_t index) {
   if (node.kind != GraphNode::Kind::kKernel) return absl::StrCat(index, ": ", OpOf(node));
   return absl::StrCat(index, ": ", node.kernel, ", ", GridText(node), ", shared ",
                       FormatBytes(node.shared_bytes), ", arguments ",
-                      FormatBytes(node.argument_bytes));
+                      FormatBytes(node.argument_bytes), node.early ? ", begins early" : "");
 }
 
 Box SmallBox(const GraphNode& node, size_t index, const Colors& colors) {
-  Box box{.lines = {OpOf(node)}, .tip = TipOf(node, index), .color = colors.Of(node)};
+  Box box{.lines = {OpOf(node)},
+          .tip = TipOf(node, index),
+          .color = colors.Of(node),
+          .early = node.early};
   if (node.kind != GraphNode::Kind::kKernel) return box;
   if (!node.shape.empty()) box.lines.push_back(node.shape);
   box.lines.push_back(GridText(node));
@@ -98,7 +105,8 @@ Box LargeBox(const GraphNode& node, size_t index, const Colors& colors) {
   Box box{
       .lines = {absl::StrCat(index, ": ", OpOf(node), node.shape.empty() ? "" : " ", node.shape)},
       .tip = TipOf(node, index),
-      .color = colors.Of(node)};
+      .color = colors.Of(node),
+      .early = node.early};
   if (node.kind != GraphNode::Kind::kKernel) return box;
   box.lines.push_back(node.kernel);
   box.lines.push_back(absl::StrCat(GridText(node), ", shared ", FormatBytes(node.shared_bytes),
@@ -115,6 +123,10 @@ size_t WidthOf(const Box& box) {
   return width;
 }
 
+const char* EdgeClass(const Box& to) { return to.early ? "edge early" : "edge"; }
+
+constexpr std::string_view kEarly = "begins early: while the node ahead of it may still run";
+
 // Boxes in lines, each with what stands before it.
 struct Row {
   std::string side;
@@ -126,12 +138,15 @@ class Drawing {
   Drawing(std::string title, std::string subtitle, std::vector<Row> rows)
       : title_(std::move(title)), subtitle_(std::move(subtitle)), rows_(std::move(rows)) {
     size_t most_lines = 1, longest_side = 0;
+    bool is_first = true;  // no edge leads there
     for (const Row& row : rows_) {
       longest_side = std::max(longest_side, row.side.size());
       num_columns_ = std::max(num_columns_, row.boxes.size());
       for (const Box& box : row.boxes) {
         box_width_ = std::max(box_width_, WidthOf(box));
         most_lines = std::max(most_lines, box.lines.size());
+        has_early_ |= box.early && !is_first;
+        is_first = false;
       }
     }
     left_ = kMargin + (longest_side == 0 ? 0 : longest_side * kSmallCharacter + kGap);
@@ -139,21 +154,24 @@ class Drawing {
   }
 
   std::string ToSvg() {
-    const size_t text = std::max(title_.size() * 11, subtitle_.size() * kSmallCharacter);
+    size_t text = std::max(title_.size() * 11, subtitle_.size() * kSmallCharacter);
+    if (has_early_) text = std::max(text, kSample + 6 + kEarly.size() * kSmallCharacter);
     const size_t width = std::max(left_ + num_columns_ * (box_width_ + kGap), text) + kMargin;
-    const size_t height = kHeading + kMargin + rows_.size() * (box_height_ + kGap);
+    const size_t height = Heading() + kMargin + rows_.size() * (box_height_ + kGap);
     out_ = absl::StrCat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", width, " ",
                         height, "\" width=\"", width, "\" height=\"", height,
                         "\" role=\"img\">\n<title>", EscapeXml(title_), "</title>\n", kStyle);
     Text(kMargin, 34, "title", title_);
     Text(kMargin, 54, "more", subtitle_);
+    if (has_early_) Legend();
     for (size_t row = 0; row < rows_.size(); ++row) DrawRow(row);
     return absl::StrCat(out_, "</svg>\n");
   }
 
  private:
   size_t X(size_t column) const { return left_ + column * (box_width_ + kGap); }
-  size_t Y(size_t row) const { return kHeading + kMargin / 2 + row * (box_height_ + kGap); }
+  size_t Y(size_t row) const { return Heading() + kMargin / 2 + row * (box_height_ + kGap); }
+  size_t Heading() const { return kHeading + (has_early_ ? kLine : 0); }
 
   void Text(size_t x, size_t y, const char* style, const std::string& text) {
     absl::StrAppend(&out_, "<text x=\"", x, "\" y=\"", y, "\" class=\"", style, "\">",
@@ -164,19 +182,28 @@ class Drawing {
                     down ? " l-4 -8 h8 z" : " l-8 -4 v8 z", "\"/>\n");
   }
 
+  // What a dashed edge means: a short one, and words.
+  void Legend() {
+    const size_t middle = kHeading + 3;
+    absl::StrAppend(&out_, "<path class=\"edge early\" d=\"M", kMargin, " ", middle, " H",
+                    kMargin + kSample - 4, "\"/>\n");
+    Head(kMargin + kSample, middle, /*down=*/false);
+    Text(kMargin + kSample + 6, middle + 4, "more", std::string(kEarly));
+  }
+
   // To the next box of the row, or to the first of the next row.
   void Edge(size_t row, size_t column) {
     const size_t middle = Y(row) + box_height_ / 2, right = X(column) + box_width_;
     if (column + 1 < rows_[row].boxes.size()) {
-      absl::StrAppend(&out_, "<path class=\"edge\" d=\"M", right, " ", middle, " H",
-                      X(column + 1) - 4, "\"/>\n");
+      absl::StrAppend(&out_, "<path class=\"", EdgeClass(rows_[row].boxes[column + 1]), "\" d=\"M",
+                      right, " ", middle, " H", X(column + 1) - 4, "\"/>\n");
       return Head(X(column + 1), middle, /*down=*/false);
     }
     if (row + 1 == rows_.size()) return;
     const size_t from = X(column) + box_width_ / 2, to = X(0) + box_width_ / 2;
     const size_t bottom = Y(row) + box_height_;
-    absl::StrAppend(&out_, "<path class=\"edge\" d=\"M", from, " ", bottom, " V", bottom + kGap / 2,
-                    " H", to, " V", Y(row + 1) - 4, "\"/>\n");
+    absl::StrAppend(&out_, "<path class=\"", EdgeClass(rows_[row + 1].boxes[0]), "\" d=\"M", from,
+                    " ", bottom, " V", bottom + kGap / 2, " H", to, " V", Y(row + 1) - 4, "\"/>\n");
     Head(to, Y(row + 1), /*down=*/true);
   }
 
@@ -203,6 +230,7 @@ class Drawing {
   const std::string title_, subtitle_;
   const std::vector<Row> rows_;
   size_t num_columns_ = 1, box_width_ = kLeastBox, box_height_ = 0, left_ = 0;
+  bool has_early_ = false;
   std::string out_;
 };
 

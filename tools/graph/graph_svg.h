@@ -29,7 +29,8 @@ struct RepeatedPart {
 std::optional<RepeatedPart> FindRepeatedPart(const std::vector<graphs::GraphNode>& nodes);
 
 // The whole step: a box for each node, with its op, shape, grid and block, in the order in which
-// they run, a line for every repetition.
+// they run, a line for every repetition. Of both drawings: an edge to a node that is early is
+// dashed, and a line below the heading says what that means.
 std::string StepSvg(const GraphDump& dump);
 // The first repetition alone, with kernels and all that the dump says. Errors: FailedPrecondition
 // where nothing repeats.
