@@ -75,9 +75,11 @@ struct DecodeEngineOptions {
   // Of the device's memory, for copies of KV blocks that engines of other processes take
   // (ExportBlocks). 0: none.
   uint64_t export_bytes = 0;
-  double memory_fraction = 0.9;              // of the device's memory that Reprise may use in all
-  uint32_t max_rows = 256;                   // resident rows
-  uint32_t max_context_length = 0;           // tokens; 0: the model's limit
+  double memory_fraction = 0.9;  // of the device's memory that Reprise may use in all
+  uint32_t max_rows = 256;       // resident rows
+  // Tokens; 0: the model's limit. Of a model with longrope it chooses the factors, for all rows:
+  // the short ones up to the original length, else the long ones (docs/models.md).
+  uint32_t max_context_length = 0;
   std::vector<int64_t> decode_buckets = {};  // rows; empty: powers of two up to max_rows
   // Query tokens; empty: 64, 256 and 1024 (host), or 256, 512, 1024 and 2048 (GPUs).
   std::vector<int64_t> mixed_buckets = {};

@@ -108,7 +108,7 @@ void AddStepOptions(CLI::App* app, EngineFlags* flags) {
   AddOption(app, "--max-rows", &flags->engine.max_rows, UnsignedIn(1, 1u << 16), "N", "256",
             "Rows resident at once");
   AddOption(app, "--max-context", &flags->engine.max_context_length, UnsignedIn(0, kMaxU32), "N",
-            "0", "Tokens of a row; 0: the model's limit");
+            "0", "Tokens of a row; 0: the model's limit. It chooses the factors of longrope");
   AddOption(app, "--decode-buckets", &flags->engine.decode_buckets, ParseBuckets, "N,N,...", "",
             "Rows of each decode graph (default: powers of two up to --max-rows)");
   AddOption(app, "--mixed-buckets", &flags->engine.mixed_buckets, ParseBuckets, "N,N,...", "",

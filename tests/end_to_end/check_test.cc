@@ -98,6 +98,15 @@ TEST_F(CheckProgram, SaysThatAVisionPartIsNotRun) {
   EXPECT_THAT(Check(model, 1)["errors"][0], HasSubstr("\"text_config.moe_layers\": got 3"));
 }
 
+TEST_F(CheckProgram, SaysWhichFactorsOfLongropeCount) {
+  EXPECT_EQ(Check(Fixture("phi3-longrope-tiny"), 0)["engine"]["longrope_factors"], "long");
+  EXPECT_THAT(text_, HasSubstr("longrope, with its long factors: contexts may have 256 tokens"));
+  EXPECT_EQ(Check(Fixture("phi4-mini-tiny"), 0)["engine"]["longrope_factors"], "short");
+  EXPECT_THAT(text_, HasSubstr("longrope, with its short factors"));
+  EXPECT_EQ(Check(Fixture("phi3-tiny"), 0)["engine"]["longrope_factors"], nullptr);
+  EXPECT_THAT(text_, Not(HasSubstr("longrope")));
+}
+
 TEST_F(CheckProgram, NamesEveryFieldThatIsRefused) {
   const std::string model = Copy("llama-tiny");
   Change(model + "/config.json", {{"num_experts", 8}, {"hidden_act", "relu"}, {"vocab_size", 0}});
@@ -137,7 +146,7 @@ TEST_F(CheckProgram, SaysWhatIsWrongWithADirectoryThatIsNone) {
 }
 
 TEST_F(CheckProgram, ComparesWithLogitsOfAnotherImplementation) {
-  for (const char* name : {"gemma2-tiny", "olmo2-tiny"}) {
+  for (const char* name : {"gemma2-tiny", "olmo2-tiny", "phi3-longrope-tiny", "phi4-mini-tiny"}) {
     const std::string reference = Fixture(name) + "/reference.json";
     const json of = Check(Fixture(name), 0, {"--reference", reference, "--dtype", "f32"});
     EXPECT_EQ(of["reference"]["passed"], true);

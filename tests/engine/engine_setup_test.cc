@@ -131,6 +131,19 @@ TEST(ModelToRun, RoundsActivationsWhereTheModelMeansItAndAKernelDoes) {
   EXPECT_EQ(plain.weight_quantization->format(), kernels::WeightFormat::kE4m3);
 }
 
+TEST(ModelToRun, TakesTheFactorsOfLongropeThatItsContextsCallFor) {
+  models::ModelSpec model;
+  model.rope = {.scaling = models::RopeScaling::kLongRope, .original_max_position_embeddings = 100};
+  const DeviceProperties host = Properties(DeviceKind::kHost);
+  for (const bool before : {false, true}) {
+    model.rope.takes_long_factors = before;
+    ASSERT_OK_AND_ASSIGN(const auto is_short, ModelToRun({.max_context_length = 100}, model, host));
+    EXPECT_FALSE(is_short.rope.takes_long_factors);
+    ASSERT_OK_AND_ASSIGN(const auto is_long, ModelToRun({.max_context_length = 101}, model, host));
+    EXPECT_TRUE(is_long.rope.takes_long_factors);
+  }
+}
+
 TEST(ResolveOptions, FillsInEveryDefault) {
   ASSERT_OK_AND_ASSIGN(const ResolvedOptions r, Resolve({.max_rows = 24}));
   EXPECT_EQ(r.options.dtype, runtime::DType::kF16);  // the checkpoint's

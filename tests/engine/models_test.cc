@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must hold for every architecture holds for those with a sliding window, in all layers or in
 // turn, multipliers, biases on q, k and v alone, norms over heads or behind layers, soft caps, a
-// rope of layers that slide or of half of each head, weights of 8 bits, experts, or state that rows
-// carry: a row's bits are its own, eager equals replay, poison changes nothing. And nothing reads
-// KV before a window: a row goes on with the same bits over blocks of NaN. Whether the numbers are
-// right is parity_test.cc's.
+// rope of layers that slide, of a part of each head or with factors of pairs, weights of 8 bits,
+// experts, or state that rows carry: a row's bits are its own, eager equals replay, poison changes
+// nothing. And nothing reads KV before a window: a row goes on with the same bits over blocks of
+// NaN. Whether the numbers are right is parity_test.cc's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,6 +48,7 @@ struct Architecture {
   int64_t num_experts = 6;
   bool reordered_inputs = false;
   bool round_activations = false;
+  bool longrope = false;
 };
 const Architecture kArchitectures[] = {
     {"mistral", kWindow},
@@ -61,6 +62,7 @@ const Architecture kArchitectures[] = {
     {"gemma2", kWindow, {true, false}},
     {"gemma3", kWindow, {false, true}},
     {"phi3", kWindow},
+    {.name = "phi3", .sliding_window = 0, .longrope = true},
     {"olmo2", 0},
     {"qwen2", 0, {}, true},
     {"qwen2", 0, {}, false, true},
@@ -106,6 +108,10 @@ class ModelsTest : public testing::EngineTest {
       const bool kernels = GetParam().device == runtime::DeviceKind::kCuda &&
                            GetParam().dtype != runtime::DType::kF32;
       options.engine.linear = kernels ? LinearPolicy::kPacked : LinearPolicy::kPortable;
+    }
+    if (architecture.longrope) {
+      options.model.short_factors = {1.0, 1.2, 1.9};
+      options.model.long_factors = {1.1, 2.5, 6.0};
     }
     options.model.mxfp4_experts = architecture.mxfp4_experts;
     options.model.num_experts = architecture.num_experts;
@@ -251,6 +257,23 @@ TEST_P(ModelsTest, WhichLayerSlidesChangesWhatLongRowsSample) {
   EXPECT_NE(answers[0], answers[1]);
   EXPECT_NE(answers[0], answers[2]);
   EXPECT_NE(answers[1], answers[2]);
+}
+
+// longrope in an engine whose contexts end at the original length is a model whose long factors are
+// the short ones; the same engine with longer contexts turns otherwise, from the first token on.
+TEST_P(ModelsTest, TheLongestContextChoosesTheFactorsOfLongrope) {
+  const RowPlan plan{.row = 1, .prompt = RandomPrompt(3, 20)};
+  const auto answer = [&](uint32_t max_context_length, bool short_alone) {
+    TestEngineOptions options = OptionsOf({.name = "phi3", .sliding_window = 0, .longrope = true});
+    if (short_alone) options.model.long_factors = options.model.short_factors;
+    options.engine.max_context_length = max_context_length;
+    const TestEngine tiny = MakeTestEngine(options);
+    return EngineDriver(*tiny.engine).Generate(plan, 8);
+  };
+  const std::vector<Token> is_short = answer(32, false), is_long = answer(33, false);
+  EXPECT_EQ(is_short, answer(256, true));
+  EXPECT_EQ(is_long, answer(256, false));
+  EXPECT_NE(is_short, is_long);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -175,7 +176,8 @@ constexpr const char* kFixtures[] = {"llama-tiny",          "llama3-rope-bias-ti
                                      "granitemoe-tiny",     "qwen3moe-fp8-tiny",
                                      "qwen3moe-int4-tiny",  "gpt-oss-tiny",
                                      "granite-hybrid-tiny", "granite-hybrid-moe-tiny",
-                                     "bamba-tiny",          "gemma3-vision-tiny",
+                                     "bamba-tiny",          "phi3-longrope-tiny",
+                                     "phi4-mini-tiny",      "gemma3-vision-tiny",
                                      "mistral3-vision-tiny"};
 constexpr KernelTestParam kEveryDeviceAndDtype[] = {
     {DeviceKind::kHost, DType::kF32},  {DeviceKind::kHost, DType::kBf16},
@@ -194,7 +196,7 @@ TEST(DecoderOracle, ComputesTheReferencesLogits) {
        {"llama-tiny", "granite-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny",
         "linear-rope-tiny", "gemma2-tiny", "gemma3-tiny", "phi3-tiny", "olmo2-tiny",
         "ministral-tiny", "mixtral-tiny", "qwen3moe-tiny", "granitemoe-tiny", "granite-hybrid-tiny",
-        "granite-hybrid-moe-tiny", "bamba-tiny"}) {
+        "granite-hybrid-moe-tiny", "bamba-tiny", "phi3-longrope-tiny", "phi4-mini-tiny"}) {
     SCOPED_TRACE(fixture);
     ASSERT_OK_AND_ASSIGN(const auto oracle, testing::DecoderOracle::Open(FixturePath(fixture)));
     LogitsComparison all;
@@ -203,7 +205,9 @@ TEST(DecoderOracle, ComputesTheReferencesLogits) {
       for (size_t i = 0; i < prompt.logits.size(); ++i)
         all.Add(got.at(prompt.first_position + i), prompt.logits[i]);
     }
-    EXPECT_LT(all.relative(), 1e-6);
+    // transformers rounds frequencies to f32. Where factors divide that of the first pair, which is
+    // 1 elsewhere, angles are off by up to 1e-5.
+    EXPECT_LT(all.relative(), fixture == std::string_view("phi3-longrope-tiny") ? 3e-6 : 1e-6);
   }
 }
 
@@ -336,9 +340,10 @@ INSTANTIATE_TEST_SUITE_P(
     ParityName);
 
 // What kernels' own tests run on every unit: in a whole model each is for one of them, in turn.
-constexpr const char* kInTurn[] = {"gpt-oss-tiny",  "granite-hybrid-tiny", "bamba-tiny",
-                                   "qwen3moe-tiny", "granitemoe-tiny",     "int4-gptq-tiny",
-                                   "int4-awq-tiny", "qwen3moe-fp8-tiny",   "qwen3moe-int4-tiny"};
+constexpr const char* kInTurn[] = {"gpt-oss-tiny",   "granite-hybrid-tiny", "bamba-tiny",
+                                   "qwen3moe-tiny",  "granitemoe-tiny",     "int4-gptq-tiny",
+                                   "int4-awq-tiny",  "qwen3moe-fp8-tiny",   "qwen3moe-int4-tiny",
+                                   "phi4-mini-tiny", "phi3-longrope-tiny"};
 std::vector<ParityParam> EachOnOneUnit() {
   std::vector<ParityParam> params;
   for (size_t i = 0; i < std::size(kInTurn); ++i)

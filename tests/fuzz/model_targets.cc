@@ -116,7 +116,8 @@ std::vector<std::string> ConfigSeeds() {
         "int4-gptq-tiny",       "int4-act-order-tiny",   "int4-awq-tiny",
         "int4-compressed-tiny", "mixtral-tiny",          "qwen3moe-tiny",
         "granitemoe-tiny",      "gpt-oss-tiny",          "granite-hybrid-moe-tiny",
-        "bamba-tiny",           "gemma3-vision-tiny",    "mistral3-vision-tiny"}) {
+        "bamba-tiny",           "phi3-longrope-tiny",    "phi4-mini-tiny",
+        "gemma3-vision-tiny",   "mistral3-vision-tiny"}) {
     seeds.push_back(FileText(absl::StrCat("tests/fixtures/", model, "/config.json")));
   }
   return seeds;

@@ -89,6 +89,20 @@ TEST_F(ConfigReportTest, JudgesNoNumberByASizeThatIsWrong) {
   EXPECT_EQ(uses.at("eos_token_id"), FieldUse::kRead);
 }
 
+// What rope turns of a head is not judged where there is no head.
+TEST_F(ConfigReportTest, LeavesOutTheRopeOfAHeadThatIsNone) {
+  ASSERT_OK_AND_ASSIGN(
+      const ConfigReport report,
+      Report({{"architectures", {"Phi3ForCausalLM"}},
+              {"model_type", "phi3"},
+              {"head_dim", -1},
+              {"partial_rotary_factor", 0.75},
+              {"rope_scaling",
+               {{"type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}}}}));
+  ASSERT_EQ(report.errors.size(), 1u);
+  EXPECT_THAT(std::string(report.errors[0].message()), ::testing::HasSubstr("head_dim: got -1"));
+}
+
 TEST_F(ConfigReportTest, ReadsTheOtherFilesWhereTheConfigIsRight) {
   ASSERT_OK(Report(Json::object()).status());
   testing::WriteBytes(path() + "/generation_config.json", R"({"eos_token_id": 500})");

@@ -47,6 +47,11 @@ TEST(HeadOrder, PutsWhatIsTurnedInFrontOfBothHalves) {
   EXPECT_THAT(PublishedOf({}, 4), ElementsAre(0, 1, 2, 3));
 }
 
+TEST(HeadOrder, LeavesWhatLiesBehindItsEnd) {
+  EXPECT_THAT(PublishedOf({.head_dim = 4, .turned = 2, .end = 8}, 12),
+              ElementsAre(0, 2, 1, 3, 4, 6, 5, 7, 8, 9, 10, 11));
+}
+
 TEST(HeadOrder, NamesEveryOutputOnceInsideOfItsHead) {
   for (int64_t head_dim = 2; head_dim <= 130; head_dim += 2) {
     for (int64_t turned = 2; turned <= head_dim; turned += 2) {
@@ -79,17 +84,27 @@ const Format kFormats[] = {
     {"int4", WeightQuantization{
                  .storage = WeightStorage::kPackedInt4, .group_size = 32, .symmetric = true}}};
 
-// `permuted`: the outputs of q and k in the order of kHeads.
-std::vector<FileTensor> Tensors(const Format& format, bool permuted) {
+// The same parts in one tensor.
+constexpr int64_t kAllRows = 24 + 16 + 16, kRowsWithHeads = 24 + 16;
+
+// What is stored as output `row` of all parts together; `permuted`: those of q and k in the order
+// of kHeads.
+int64_t StoredAs(int64_t row, bool permuted) {
+  return permuted && row < kRowsWithHeads ? kHeads.Published(row) : row;
+}
+
+// `fused`: one tensor of all parts.
+std::vector<FileTensor> Tensors(const Format& format, bool permuted, bool fused) {
   std::vector<FileTensor> tensors;
+  int64_t first = 0;
   for (const auto& part : kParts) {
-    const bool moves = permuted && part.has_heads;
+    const int64_t rows = fused ? kAllRows : part.rows;
     std::vector<float> plain, scales;
     std::vector<uint8_t> codes;
     std::vector<uint32_t> words;
     const bool int4 = std::string(format.name) == "int4";
-    for (int64_t row = 0; row < part.rows; ++row) {
-      const int64_t of = (moves ? kHeads.Published(row) : row) + part.name[0] * 100;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t of = StoredAs(first + row, permuted);
       for (int64_t c = 0; c < kColumns; ++c) {
         plain.push_back(static_cast<float>((of * 7 + c) % 61));
         codes.push_back(static_cast<uint8_t>((of * 7 + c) % 100));
@@ -99,20 +114,20 @@ std::vector<FileTensor> Tensors(const Format& format, bool permuted) {
       for (int64_t group = 0; group < (int4 ? kColumns / 32 : 1); ++group)
         scales.push_back(static_cast<float>(1 + (of + group) % 50) / 64.0f);
     }
-    const std::string name = part.name;
-    const std::vector<int64_t> shape = {part.rows, kColumns};
+    const std::string name = fused ? "qkv" : part.name;
+    const std::vector<int64_t> shape = {rows, kColumns};
     if (!format.quantization) {
       tensors.push_back({name + ".weight", "F32", shape, BytesOf(plain)});
     } else if (int4) {
-      tensors.push_back(
-          {name + ".weight_packed", "I32", {part.rows, kColumns / 8}, BytesOf(words)});
+      tensors.push_back({name + ".weight_packed", "I32", {rows, kColumns / 8}, BytesOf(words)});
       tensors.push_back({name + ".weight_shape", "I64", {2}, BytesOf(shape)});
-      tensors.push_back(
-          {name + ".weight_scale", "F32", {part.rows, kColumns / 32}, BytesOf(scales)});
+      tensors.push_back({name + ".weight_scale", "F32", {rows, kColumns / 32}, BytesOf(scales)});
     } else {
       tensors.push_back({name + ".weight", "F8_E4M3", shape, BytesOf(codes)});
-      tensors.push_back({name + ".weight_scale", "F32", {part.rows, 1}, BytesOf(scales)});
+      tensors.push_back({name + ".weight_scale", "F32", {rows, 1}, BytesOf(scales)});
     }
+    if (fused) break;
+    first += rows;
   }
   return tensors;
 }
@@ -120,17 +135,23 @@ std::vector<FileTensor> Tensors(const Format& format, bool permuted) {
 class HeadOrderWeightsTest : public ::testing::Test {
  protected:
   // What is loaded, byte by byte: elements, then scales.
-  std::string Loaded(const Format& format, kernels::WeightLayout layout, bool permuted) {
+  std::string Loaded(const Format& format, kernels::WeightLayout layout, bool permuted,
+                     bool fused = false) {
     WeightPlan plan(runtime::DType::kBf16, runtime::DType::kBf16, layout, format.quantization,
                     "tested");
     kernels::LinearWeights layer;
     std::vector<WeightPlan::Part> parts;
     for (const auto& part : kParts)
       parts.push_back({part.name, part.rows, part.has_heads && !permuted ? kHeads : HeadOrder{}});
+    if (fused) {
+      HeadOrder heads = kHeads;
+      heads.end = kRowsWithHeads;
+      parts = {{"qkv", kAllRows, permuted ? HeadOrder{} : heads}};
+    }
     plan.Linear(&layer, parts, kColumns, false);
     const std::string path = absl::StrCat(directory_.path(), "/", num_checkpoints_++);
     std::filesystem::create_directory(path);
-    WriteBytes(path + "/model.safetensors", SafetensorsBytes(Tensors(format, permuted)));
+    WriteBytes(path + "/model.safetensors", SafetensorsBytes(Tensors(format, permuted, fused)));
     const auto checkpoint = Checkpoint::Open(path);
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
     const auto device = *runtime::Device::Create({.kind = runtime::DeviceKind::kHost});
@@ -164,6 +185,7 @@ TEST_F(HeadOrderWeightsTest, AreLoadedInTheOrderOfKernels) {
       SCOPED_TRACE(absl::StrCat(format.name, ", ", std::string(kernels::NameOf(layout))));
       const std::string moved = Loaded(format, layout, false);
       EXPECT_TRUE(moved == Loaded(format, layout, true));
+      EXPECT_TRUE(moved == Loaded(format, layout, false, /*fused=*/true));
       EXPECT_FALSE(moved.empty());
     }
   }

@@ -533,10 +533,10 @@ TEST(HfConfig, NumbersMustBeFiniteAndPositive) {
 
 TEST(HfConfig, RopeTypesWeLackAreRefusedByTheirName) {
   ExpectInvalid(StatusWith({{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}),
-                {"rope_scaling.type: got \"dynamic\"", "'default', 'linear', 'llama3' or 'yarn'"});
-  ExpectInvalid(
-      StatusWith({{"rope_scaling", {{"rope_type", "longrope"}, {"long_factor", {1.0, 2.0}}}}}),
-      {"rope_scaling.rope_type: got \"longrope\""});
+                {"rope_scaling.type: got \"dynamic\"",
+                 "'default', 'linear', 'llama3', 'yarn' or 'longrope'"});
+  ExpectInvalid(StatusWith({{"rope_scaling", {{"rope_type", "proportional"}, {"factor", 2.0}}}}),
+                {"rope_scaling.rope_type: got \"proportional\""});
   ExpectInvalid(StatusWith({{"rope_scaling", "llama3"}}), {"rope_scaling: got \"llama3\""});
 }
 

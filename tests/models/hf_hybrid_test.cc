@@ -193,8 +193,6 @@ TEST(HfBamba, RefusesWhatItWouldNotCompute) {
   refuses({{"rope_parameters",
             {{"rope_type", "default"}, {"rope_theta", 10000.0}, {"partial_rotary_factor", 0.25}}}},
           {"rope_parameters.partial_rotary_factor: got 0.25", "0.5 or absent"});
-  refuses({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}},
-          {"rotary_dim: got 64", "yarn"});
   refuses({{"head_dim", 6}, {"attn_rotary_emb", nullptr}}, {"rotary_dim: got 3", "even numbers"});
   refuses({{"attention_bias", true}}, {"attention_bias: got true"});
   refuses({{"layer_types", {"mamba", "attention", "mamba"}}}, {"\"layer_types\""});

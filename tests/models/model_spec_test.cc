@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "tests/models/model_files.h"
 
@@ -125,6 +127,14 @@ TEST(ModelSpec, APartOfEachHeadMayBeTurned) {
   spec.qk_norm = false;
   spec.qkv_bias = true;
   ExpectInvalid(ValidateModelSpec(spec), {"rotary_dim: got 4", "biases or norms"});
+  // Of a scaled rope, too: as of a head that has no more than that.
+  spec.qkv_bias = false;
+  spec.rope = narrow.rope = {
+      .scaling = RopeScaling::kYarn, .factor = 4.0, .original_max_position_embeddings = 64};
+  EXPECT_TRUE(ValidateModelSpec(spec).ok());
+  wanted = RopeInverseFrequencies(narrow);
+  wanted.resize(4, 0.0f);
+  EXPECT_EQ(RopeInverseFrequencies(spec), wanted);
 }
 
 TEST(ModelSpec, ARopeOfLayersThatSlideIsASecondTable) {
@@ -186,6 +196,59 @@ TEST(ModelSpec, RefusesYarnNumbersThatMeanNothing) {
   }
   good.rope.original_max_position_embeddings = 0;
   ExpectInvalid(ValidateModelSpec(good), {"rope.original_max_position_embeddings: got 0"});
+}
+
+RopeSpec LongRope(std::vector<double> short_factors, std::vector<double> long_factors) {
+  return {.scaling = RopeScaling::kLongRope,
+          .factor = 8.0,
+          .original_max_position_embeddings = 32,
+          .attention_factor = 1.25,
+          .short_factors = std::move(short_factors),
+          .long_factors = std::move(long_factors)};
+}
+
+TEST(ModelSpec, RefusesLongRopeNumbersThatMeanNothing) {
+  ModelSpec good = SmallSpec();
+  good.head_dim = 8;
+  good.rope = LongRope({1, 2, 3, 4}, {5, 6, 7, 8});
+  EXPECT_TRUE(ValidateModelSpec(good).ok());
+  for (std::vector<double> RopeSpec::*const list :
+       {&RopeSpec::short_factors, &RopeSpec::long_factors}) {
+    const char* const name =
+        list == &RopeSpec::short_factors ? "rope.short_factor: got" : "rope.long_factor: got";
+    for (const double bad : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+      ModelSpec spec = good;
+      (spec.rope.*list)[2] = bad;
+      ExpectInvalid(ValidateModelSpec(spec), {name, "finite numbers > 0"});
+    }
+    ModelSpec spec = good;
+    (spec.rope.*list).pop_back();
+    ExpectInvalid(ValidateModelSpec(spec), {name, "3 numbers", "4, one for each pair"});
+  }
+  // Of what is turned, not of the head.
+  ModelSpec part = good;
+  part.rotary_dim = 6;
+  ExpectInvalid(ValidateModelSpec(part), {"rope.short_factor: got 4 numbers, allowed 3"});
+  part.rope = LongRope({1, 2, 3}, {4, 5, 6});
+  EXPECT_TRUE(ValidateModelSpec(part).ok());
+  for (const double bad : {0.0, std::nan("")}) {
+    ModelSpec spec = good;
+    spec.rope.attention_factor = bad;
+    ExpectInvalid(ValidateModelSpec(spec), {"rope.attention_factor: got"});
+  }
+  good.rope.original_max_position_embeddings = 0;
+  ExpectInvalid(ValidateModelSpec(good), {"rope.original_max_position_embeddings: got 0"});
+}
+
+// One kernel multiplies both tables by one factor.
+TEST(ModelSpec, RefusesLongRopeBesideARopeOfLayersThatSlide) {
+  ModelSpec spec = SmallSpec();
+  spec.head_dim = 8;
+  spec.rope = LongRope({1, 2, 3, 4}, {5, 6, 7, 8});
+  spec.sliding_rope = RopeSpec{.theta = 500.0, .attention_factor = 1.25};
+  ExpectInvalid(ValidateModelSpec(spec), {"rope.scaling: got longrope"});
+  std::swap(spec.rope, *spec.sliding_rope);
+  ExpectInvalid(ValidateModelSpec(spec), {"rope.scaling: got longrope"});
 }
 
 TEST(ModelSpec, RefusesAWindowThatIsNoLength) {
@@ -319,6 +382,42 @@ TEST(RopeInverseFrequencies, YarnKeepsFastSlowsSlowAndRampsOverTheIndexBetween) 
     }
     EXPECT_EQ(kept, 24);
     EXPECT_EQ(slowed, 24);
+  }
+}
+
+// The list that counts is the one that the longest context calls for, and what is not turned has no
+// factor.
+TEST(RopeInverseFrequencies, LongRopeDividesEachPairByItsOwnFactor) {
+  ModelSpec spec = SmallSpec();
+  spec.head_dim = 16;
+  spec.rotary_dim = 12;
+  spec.rope = LongRope({1.0, 1.1, 1.5, 2.2, 2.9, 4.1}, {1.2, 2.3, 5.6, 9.8, 14.0, 21.0});
+  spec.rope.theta = 500000.0;
+  for (const int64_t max_context_length : {1, 32, 33, 256}) {
+    SCOPED_TRACE(max_context_length);
+    spec.rope.FitContexts(max_context_length);
+    const std::vector<double>& factors =
+        max_context_length <= 32 ? spec.rope.short_factors : spec.rope.long_factors;
+    const std::vector<float> got = RopeInverseFrequencies(spec);
+    ASSERT_EQ(got.size(), 8u);
+    // As transformers has it: 1 / (factor * theta^(2 i / 12)), rounded once.
+    for (size_t i = 0; i < 6; ++i)
+      EXPECT_FLOAT_EQ(
+          got[i],
+          static_cast<float>(1.0 / (factors[i] * std::pow(500000.0, static_cast<double>(i) / 6.0))))
+          << i;
+    EXPECT_EQ(got[6], 0.0f);
+    EXPECT_EQ(got[7], 0.0f);
+  }
+}
+
+TEST(RopeInverseFrequencies, OtherRopesDoNotAskHowLongContextsAre) {
+  for (const RopeScaling scaling :
+       {RopeScaling::kNone, RopeScaling::kLinear, RopeScaling::kLlama3, RopeScaling::kYarn}) {
+    RopeSpec rope = {.scaling = scaling, .factor = 4.0, .original_max_position_embeddings = 32};
+    const RopeSpec before = rope;
+    rope.FitContexts(1 << 20);
+    EXPECT_EQ(rope, before);
   }
 }
 

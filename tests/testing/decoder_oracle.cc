@@ -29,14 +29,21 @@ void AddScaled(const std::vector<double>& x, double scale, std::vector<double>* 
   for (size_t i = 0; i < x.size(); ++i) (*sum)[i] += scale * x[i];
 }
 
+// What divides the frequency of a pair.
+double SlownessOf(const models::RopeSpec& rope, size_t pair) {
+  if (rope.scaling != models::RopeScaling::kLongRope) return rope.factor;
+  return (rope.takes_long_factors ? rope.long_factors : rope.short_factors)[pair];
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DecoderOracle>> DecoderOracle::Open(const std::string& directory) {
   std::unique_ptr<DecoderOracle> oracle(new DecoderOracle());
   REPRISE_ASSIGN_OR_RETURN(oracle->spec_, models::ReadHfConfig(directory));
-  if (oracle->spec_.rope.scaling != models::RopeScaling::kNone &&
-      oracle->spec_.rope.scaling != models::RopeScaling::kLinear)
-    return absl::UnimplementedError("decoder oracle: got scaled rope; allowed: default, linear");
+  if (oracle->spec_.rope.scaling == models::RopeScaling::kLlama3 ||
+      oracle->spec_.rope.scaling == models::RopeScaling::kYarn)
+    return absl::UnimplementedError(
+        "decoder oracle: got rope of type llama3 or yarn; allowed: default, linear, longrope");
   REPRISE_ASSIGN_OR_RETURN(oracle->checkpoint_, models::Checkpoint::Open(directory));
   return oracle;
 }
@@ -120,10 +127,12 @@ void DecoderOracle::PrepareHeads(const std::string& norm, const models::RopeSpec
     if (!spec_.has_rope) continue;
     for (size_t i = 0; i < turned / 2; ++i) {
       const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(turned);
-      const double angle = position * std::pow(rope.theta, exponent) / rope.factor;
+      const double angle = position * std::pow(rope.theta, exponent) / SlownessOf(rope, i);
+      const double cosine = rope.attention_factor * std::cos(angle);
+      const double sine = rope.attention_factor * std::sin(angle);
       const double a = head[i], b = head[i + turned / 2];
-      (*x)[begin + i] = a * std::cos(angle) - b * std::sin(angle);
-      (*x)[begin + i + turned / 2] = b * std::cos(angle) + a * std::sin(angle);
+      (*x)[begin + i] = a * cosine - b * sine;
+      (*x)[begin + i + turned / 2] = b * cosine + a * sine;
     }
   }
 }

@@ -21,7 +21,7 @@ namespace reprise::testing {
 
 class DecoderOracle {
  public:
-  // Errors: those of reading the directory; Unimplemented on rope scaled otherwise than linearly.
+  // Errors: those of reading the directory; Unimplemented on rope of type llama3 or yarn.
   static absl::StatusOr<std::unique_ptr<DecoderOracle>> Open(const std::string& directory);
 
   // May be changed: what the same weights compute as another model.

@@ -40,9 +40,10 @@ Expected OracleRopeTable(std::span<const uint32_t> position,
       const double angle = RoundTo(DType::kF32, static_cast<double>(p) * f);
       // Libraries promise 2 units in the last place, and no value exceeds 1; the product rounds
       // too.
-      const double slack = 6 * kEps * std::fabs(multiplier);
-      out.Add(std::cos(angle) * multiplier, slack);
-      out.Add(std::sin(angle) * multiplier, slack);
+      const double factor = f == 0.0 ? 1.0 : multiplier;
+      const double slack = 6 * kEps * std::fabs(factor);
+      out.Add(std::cos(angle) * factor, slack);
+      out.Add(std::sin(angle) * factor, slack);
     }
   }
   return out;

@@ -34,7 +34,8 @@ struct Expected {
 // table[id[t], h] * multiplier.
 Expected OracleEmbedding(std::span<const double> table, size_t hidden, std::span<const uint32_t> id,
                          double multiplier);
-// (cos, sin) of f32(position * inverse_frequency), as the contract rounds it, times multiplier.
+// (cos, sin) of f32(position * inverse_frequency), as the contract rounds it, times multiplier
+// where the frequency is not 0.
 Expected OracleRopeTable(std::span<const uint32_t> position,
                          std::span<const double> inverse_frequency, double multiplier);
 

@@ -158,6 +158,16 @@ std::string WindowJson(const TinyModelOptions& o) {
   return absl::StrCat(json, ",\"layer_types\":[", types, "]");
 }
 
+// What configs of Phi-3 and Phi-4 say of longrope.
+std::string LongRopeJson(const TinyModelOptions& o) {
+  const auto turned = static_cast<double>(2 * o.short_factors.size());
+  return absl::StrCat(",\"original_max_position_embeddings\":32,\"partial_rotary_factor\":",
+                      turned / static_cast<double>(o.head_dim),
+                      ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[",
+                      absl::StrJoin(o.short_factors, ","), "],\"long_factor\":[",
+                      absl::StrJoin(o.long_factors, ","), "]}");
+}
+
 std::string ExpertsJson(const TinyModelOptions& o) {
   const std::string json = absl::StrCat(",\"num_experts_per_tok\":", o.experts_per_token);
   // A limit that is met.
@@ -198,6 +208,7 @@ std::string ConfigJson(const TinyModelOptions& o) {
       o.eos_token_ids.empty() ? "" : absl::StrCat(",\"eos_token_id\":", eos), ",\"torch_dtype\":\"",
       dtype, "\"");
   if (FindArchitecture(o)->has_window) absl::StrAppend(&json, WindowJson(o));
+  if (!o.short_factors.empty()) absl::StrAppend(&json, LongRopeJson(o));
   if (FindArchitecture(o)->gemma) {
     absl::StrAppend(&json, ",\"query_pre_attn_scalar\":6,\"final_logit_softcapping\":",
                     o.architecture == "gemma2" ? "4.0,\"attn_logit_softcapping\":3.0"

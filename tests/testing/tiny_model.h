@@ -54,6 +54,9 @@ struct TinyModelOptions {
   // Of a mixture of experts. An expert has half of intermediate_size in qwen3_moe, else all of it.
   int64_t num_experts = 6;
   int64_t experts_per_token = 2;
+  // Of phi3: longrope, whose long factors count in contexts of more than 32 tokens, of as many
+  // pairs of each head as there are factors; the rest of a head is not turned. Empty: a plain rope.
+  std::vector<double> short_factors = {}, long_factors = {};
   // Of gpt_oss: experts are in MXFP4. Sizes are multiples of 32 then.
   bool mxfp4_experts = false;
 };

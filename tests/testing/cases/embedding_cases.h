@@ -16,6 +16,7 @@ struct EmbeddingCase {
   uint32_t max_tokens;  // of the launch
   float multiplier = 1.0f;
   float rope_multiplier = 1.0f;
+  int32_t still = 0;  // of half_dim, the last ones, whose frequencies are 0
 };
 
 inline constexpr EmbeddingCase kEmbeddingCases[] = {
@@ -26,6 +27,7 @@ inline constexpr EmbeddingCase kEmbeddingCases[] = {
     {"no_tokens", 10, 16, 4, 0, 5},
     {"wide", 50, 4104, 40, 33, 33, 1.5f},
     {"scaled_rope", 30, 16, 64, 21, 32, 1.0f, 1.1386294f},
+    {"scaled_rope_of_a_part", 30, 16, 64, 21, 32, 1.0f, 1.1902381f, 16},
 };
 
 }  // namespace reprise::kernels
