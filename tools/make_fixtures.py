@@ -42,7 +42,7 @@ from fixture_experts import (
 from fixture_models import FIXTURES
 from fixture_quantization import dequantized, quantize, round_activations
 
-MAX_TOTAL_BYTES = 3_600_000
+MAX_TOTAL_BYTES = 4_000_000
 PROMPT_LENGTHS = [1, 7, 33, 70]
 ALL_POSITIONS_UP_TO = 8  # longer prompts keep the logits of their last 8 positions
 GREEDY_TOKENS = 24
@@ -140,7 +140,12 @@ def save_checkpoint(fixture, generator, directory):
             directory / "config.json", to_transformers4(config) | fixture.transformers4_fields
         )
     if fixture.quantization:
-        quantize(directory, fixture.quantization, sorted(directory.glob("config*.json")))
+        quantize(
+            directory,
+            fixture.quantization,
+            sorted(directory.glob("config*.json")),
+            fixture.left_out,
+        )
 
 
 def to_transformers4(config):
@@ -201,7 +206,9 @@ def load_in_double(fixture, directory):
     """
     if fixture.quantization:
         model = fixture.model_class(fixture.config).to(dtype=torch.float64)
-        values = dequantized(read_tensors(directory / "model.safetensors"), fixture.quantization)
+        values = dequantized(
+            read_tensors(directory / "model.safetensors"), fixture.quantization, fixture.left_out
+        )
         values = as_transformers(model.config.model_type, values)
         missing, unexpected = model.load_state_dict(values, strict=False)
         tied = ["lm_head.weight"] if fixture.config.tie_word_embeddings else []
