@@ -80,7 +80,7 @@ struct EngineInfo {
   runtime::DeviceProperties device;
   runtime::DType dtype = runtime::DType::kBf16;     // of compute
   runtime::DType kv_dtype = runtime::DType::kBf16;  // of the KV cache
-  // Of the linear layers of blocks.
+  // Of the linear layers of blocks, but for those that weight_quantization leaves out.
   kernels::WeightFormat weight_format() const {
     return model.weight_quantization ? model.weight_quantization->format()
                                      : kernels::WeightFormatOf(dtype);

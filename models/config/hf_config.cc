@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -295,7 +297,8 @@ absl::Status InNamesOfFields(const absl::Status& refusal, const JsonFields& fiel
 }
 
 // The consumed fields, each reader on its own: what one refuses does not hide what the next would.
-void ReadConsumedFields(const Json& config, const JsonFields& fields,
+// beside: hf_quant_config.json, or nullptr.
+void ReadConsumedFields(const Json& config, const JsonFields& fields, const Json* beside,
                         const Architecture& architecture, ModelSpec& spec, Errors& errors) {
   spec.architecture = architecture.name;
   Errors sizes;
@@ -312,10 +315,25 @@ void ReadConsumedFields(const Json& config, const JsonFields& fields,
   }
   errors.Add(ReadSwitches(fields, architecture, spec));
   errors.Add(ReadDType(fields, spec));
-  errors.Add(ReadQuantization(fields, spec));
+  errors.Add(ReadQuantization(fields, beside, spec));
   if (!errors.empty()) return;
-  if (errors.Add(InNamesOfFields(ValidateModelSpec(spec), fields)))
-    errors.Add(ReadSlidingWindow(config, architecture, spec));
+  if (!errors.Add(InNamesOfFields(ValidateModelSpec(spec), fields))) return;
+  errors.Add(ReadSlidingWindow(config, architecture, spec));
+  errors.Add(ReadLayersLeftOut(fields, beside, spec));
+}
+
+// The text of hf_quant_config.json; empty where there is none.
+absl::StatusOr<std::string> ReadBeside(const std::string& directory) {
+  auto text = ReadFile(directory + "/hf_quant_config.json", kMaxConfigBytes);
+  if (absl::IsNotFound(text.status())) return std::string();
+  if (text.ok() && text->empty()) return ParseJsonObject("", "hf_quant_config.json").status();
+  return text;
+}
+
+absl::StatusOr<std::optional<Json>> ParseBeside(std::string_view text) {
+  if (text.empty()) return std::optional<Json>();
+  REPRISE_ASSIGN_OR_RETURN(Json json, ParseJsonObject(text, "hf_quant_config.json"));
+  return std::optional<Json>(std::in_place, std::move(json));
 }
 
 // All but the fields of config.json.
@@ -359,15 +377,16 @@ void MarkRefused(const absl::Status& error, std::vector<FieldReport>& fields) {
 
 }  // namespace
 
-absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
+absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json, std::string_view hf_quant_config) {
   REPRISE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(json, "config.json"));
   const JsonFields fields(config, "config.json: ");
   REPRISE_ASSIGN_OR_RETURN(const Architecture* architecture, ArchitectureOf(fields));
   for (const FieldFinding& finding : CheckConfigFields(config, *architecture))
     REPRISE_RETURN_IF_ERROR(finding.status);
+  REPRISE_ASSIGN_OR_RETURN(const std::optional<Json> beside, ParseBeside(hf_quant_config));
   ModelSpec spec;
   Errors errors;
-  ReadConsumedFields(config, fields, *architecture, spec, errors);
+  ReadConsumedFields(config, fields, beside ? &*beside : nullptr, *architecture, spec, errors);
   if (!errors.empty()) return errors.all().front();
   return spec;
 }
@@ -375,7 +394,8 @@ absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
 absl::StatusOr<ModelSpec> ReadHfConfig(const std::string& directory) {
   REPRISE_ASSIGN_OR_RETURN(const std::string text,
                            ReadFile(directory + "/config.json", kMaxConfigBytes));
-  REPRISE_ASSIGN_OR_RETURN(ModelSpec spec, ParseHfConfig(text));
+  REPRISE_ASSIGN_OR_RETURN(const std::string hf_quant_config, ReadBeside(directory));
+  REPRISE_ASSIGN_OR_RETURN(ModelSpec spec, ParseHfConfig(text, hf_quant_config));
   Errors errors;
   ReadOtherFiles(directory, spec, errors);
   if (!errors.empty()) return errors.all().front();
@@ -410,8 +430,11 @@ absl::StatusOr<ConfigReport> ReportHfConfig(const std::string& directory) {
     if (!errors.Add(finding.status)) report.fields.back().why = WhyOf(finding.status);
   }
   const size_t num_of_rules = errors.all().size();
+  REPRISE_ASSIGN_OR_RETURN(const std::string hf_quant_config, ReadBeside(directory));
+  REPRISE_ASSIGN_OR_RETURN(const std::optional<Json> beside, ParseBeside(hf_quant_config));
   Errors of_readers;
-  ReadConsumedFields(config, fields, *architecture, report.spec, of_readers);
+  ReadConsumedFields(config, fields, beside ? &*beside : nullptr, *architecture, report.spec,
+                     of_readers);
   for (const absl::Status& error : of_readers.all()) {
     MarkRefused(error, report.fields);
     errors.Add(error);
