@@ -168,9 +168,11 @@ class Parser {
       REPRISE_ASSIGN_OR_RETURN(const Set set, ParseEscape());
       return OneOf(set);
     }
-    if (Next() == '*' || Next() == '+' || Next() == '?')
-      return Refuse(absl::StrCat("'", std::string(1, Next()), "' with nothing to repeat"));
-    return OneOf(Just(text_[at_++]));
+    const size_t begin = at_;
+    if (Next() == '*' || Next() == '+' || Next() == '?' || ParseCounts().has_value())
+      return Refuse(absl::StrCat("'", std::string(1, text_[begin]), "' with nothing to repeat"));
+    at_ = begin + 1;
+    return OneOf(Just(text_[begin]));
   }
 
   // Behind its '('.

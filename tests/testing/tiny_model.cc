@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -355,6 +356,13 @@ std::string ExpertsJson(const TinyModelOptions& o) {
                       ",\"mlp_only_layers\":[0]");
 }
 
+// As compressed-tensors lists what it leaves out.
+std::string IgnoreJson(const TinyModelOptions& o) {
+  std::string json = "\"ignore\":[\"lm_head\"";
+  for (const std::string& layer : o.left_out) absl::StrAppend(&json, ",\"", layer, "\"");
+  return json + "],";
+}
+
 std::string ConfigJson(const TinyModelOptions& o) {
   const bool granite = FindArchitecture(o)->granite;
   const char* dtype = o.dtype == DType::kF32    ? "float32"
@@ -395,7 +403,7 @@ std::string ConfigJson(const TinyModelOptions& o) {
   if (o.fp8_weights)
     absl::StrAppend(
         &json, ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",",
-        "\"format\":\"float-quantized\",\"ignore\":[\"lm_head\"],\"config_groups\":{\"group_0\":{",
+        "\"format\":\"float-quantized\",", IgnoreJson(o), "\"config_groups\":{\"group_0\":{",
         "\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":8,\"type\":\"float\",\"symmetric\":"
         "true,",
         "\"dynamic\":false,\"strategy\":\"channel\"},\"input_activations\":{\"num_bits\":8,",
@@ -407,7 +415,7 @@ std::string ConfigJson(const TinyModelOptions& o) {
   if (o.int4_weights)
     absl::StrAppend(
         &json, ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",",
-        "\"format\":\"pack-quantized\",\"ignore\":[\"lm_head\"],\"config_groups\":{\"group_0\":{",
+        "\"format\":\"pack-quantized\",", IgnoreJson(o), "\"config_groups\":{\"group_0\":{",
         "\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":4,\"type\":\"int\",\"symmetric\":"
         "false,\"dynamic\":false,",
         o.reordered_inputs ? "\"strategy\":\"group\",\"group_size\":32,\"actorder\":\"group\""
@@ -418,9 +426,10 @@ std::string ConfigJson(const TinyModelOptions& o) {
 
 void AddLinear(SafetensorsWriter& writer, const TinyModelOptions& o, const std::string& name,
                int64_t out, int64_t in, bool bias) {
-  if (o.fp8_weights) {
+  const bool left_out = std::find(o.left_out.begin(), o.left_out.end(), name) != o.left_out.end();
+  if (o.fp8_weights && !left_out) {
     writer.AddFp8Matrix(name + ".weight", out, in);
-  } else if (o.int4_weights) {
+  } else if (o.int4_weights && !left_out) {
     writer.AddInt4Matrix(name, out, in, o.reordered_inputs);
   } else {
     writer.AddMatrix(name + ".weight", out, in);
