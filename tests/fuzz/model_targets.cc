@@ -104,7 +104,11 @@ std::vector<FileTensor> TensorsOf(const Int4Kind& kind) {
 
 }  // namespace
 
-bool TakeConfig(std::string_view bytes) { return models::ParseHfConfig(bytes).ok(); }
+bool TakeConfig(std::string_view bytes) {
+  const size_t end = bytes.find('\0');
+  if (end == std::string_view::npos) return models::ParseHfConfig(bytes).ok();
+  return models::ParseHfConfig(bytes.substr(0, end), bytes.substr(end + 1)).ok();
+}
 
 std::vector<std::string> ConfigSeeds() {
   std::vector<std::string> seeds;
@@ -135,6 +139,10 @@ std::vector<std::string> ConfigSeeds() {
                             "bamba-tiny"}) {
     seeds.push_back(FileText(absl::StrCat("tests/fixtures/", model, "/config.json")));
   }
+  seeds.push_back(
+      FileText("tests/fixtures/llama-tiny/config.json") + std::string(1, '\0') +
+      R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8",)"
+      R"( "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head", "*.0.self_attn*"]}})");
   return seeds;
 }
 
