@@ -80,7 +80,8 @@ struct EngineInfo {
   runtime::DeviceProperties device;
   runtime::DType dtype = runtime::DType::kBf16;     // of compute
   runtime::DType kv_dtype = runtime::DType::kBf16;  // of the KV cache
-  // Of the linear layers of blocks; kMxfp4 where that is the format of experts alone.
+  // Of the linear layers of blocks, but for those that weight_quantization leaves out; kMxfp4 where
+  // that is the format of experts alone.
   kernels::WeightFormat weight_format() const {
     if (model.mxfp4_experts) return kernels::WeightFormat::kMxfp4;
     return model.weight_quantization ? model.weight_quantization->format()

@@ -34,7 +34,7 @@ std::unique_ptr<Layer> MlpOrExperts(const ModelSpec& spec, const Architecture& a
   std::unique_ptr<MlpLayer> mlp;
   if (shares || !has_experts)
     mlp = std::make_unique<MlpLayer>(spec, name_of(shares ? architecture.shared_mlp : entry.name),
-                                     architecture.mlp_tensors, form);
+                                     block, architecture.mlp_tensors, form);
   if (!has_experts) return mlp;
   return std::make_unique<ExpertsLayer>(spec, name_of(entry.name), architecture.expert_tensors,
                                         form, std::move(mlp));
@@ -109,7 +109,7 @@ std::unique_ptr<Layer> Decoder::MakeBranch(const Architecture& architecture,
       return std::make_unique<AttentionLayer>(spec_, std::move(name), block, form);
     case LayerKind::kMamba:
       if (!spec_.IsMamba(block)) return nullptr;
-      return std::make_unique<MambaLayer>(spec_, std::move(name), form);
+      return std::make_unique<MambaLayer>(spec_, std::move(name), block, form);
     case LayerKind::kExperts:
     case LayerKind::kMlp:
       return MlpOrExperts(spec_, architecture, entry, block, form);

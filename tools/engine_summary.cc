@@ -117,6 +117,16 @@ std::string DeviceText(const runtime::DeviceProperties& device) {
   return text;
 }
 
+// ", weights fp8_e4m3 but for 2 linear layers"; of weights in the type of compute nothing.
+std::string WeightsText(const EngineInfo& info) {
+  if (!info.model.weight_quantization) return "";
+  std::string text = absl::StrCat(", weights ", std::string(kernels::NameOf(info.weight_format())));
+  if (const int64_t left_out = info.model.NumLeftOut(); left_out != 0)
+    absl::StrAppend(&text, " but for ", left_out,
+                    left_out == 1 ? " linear layer" : " linear layers");
+  return text;
+}
+
 std::string FactsTable(const LoadedEngine& loaded, size_t width) {
   const EngineInfo& info = loaded.engine->info();
   const engine::PoolInfo pool = loaded.engine->pool();
@@ -127,18 +137,13 @@ std::string FactsTable(const LoadedEngine& loaded, size_t width) {
   table.AlignLeft();
   table.AddRow({"model", ModelText(info.model)});
   table.AddRow({"device", DeviceText(info.device)});
-  table.AddRow(
-      {"compute",
-       absl::StrCat(
-           std::string(runtime::NameOf(info.dtype)),
-           !info.model.weight_quantization
-               ? ""
-               : absl::StrCat(", weights ", std::string(kernels::NameOf(info.weight_format()))),
-           ", KV cache ", std::string(runtime::NameOf(info.kv_dtype)), ", linear ",
-           std::string(engine::NameOf(info.linear)),
-           info.step_kernel_rows == 0
-               ? ""
-               : absl::StrCat(", step kernel up to ", info.step_kernel_rows, " rows"))});
+  table.AddRow({"compute", absl::StrCat(std::string(runtime::NameOf(info.dtype)), WeightsText(info),
+                                        ", KV cache ", std::string(runtime::NameOf(info.kv_dtype)),
+                                        ", linear ", std::string(engine::NameOf(info.linear)),
+                                        info.step_kernel_rows == 0
+                                            ? ""
+                                            : absl::StrCat(", step kernel up to ",
+                                                           info.step_kernel_rows, " rows"))});
   table.AddRow({"memory", DeviceMemoryText(info, report)});
   table.AddRow({"pinned memory", PinnedMemoryText(info, report)});
   if (info.limits.row_state_bytes != 0)

@@ -71,6 +71,9 @@ class Fixture:
     transformers4_fields: dict = field(default_factory=dict)
     # How the linear layers of blocks are stored (fixture_quantization.py); None: in dtype.
     quantization: str | None = None
+    # Of these layers those that stay in dtype all the same, beside lm_head, as the config of such a
+    # quantization says it.
+    left_out: tuple[str, ...] = ()
     # Whether the reference rounds what these layers read to E4M3 too, token by token.
     rounds_activations: bool = False
     # Whether the reference has longrope's long factors whatever the length of a sequence.
@@ -527,7 +530,14 @@ def olmo2_tiny():
 
 
 def fp8_llama(
-    name, quantization, what, hidden=64, intermediate=72, rounds_activations=False, seed_place=None
+    name,
+    quantization,
+    what,
+    hidden=64,
+    intermediate=72,
+    rounds_activations=False,
+    left_out=(),
+    seed_place=None,
 ):
     config = config_of(
         LlamaConfig,
@@ -549,6 +559,7 @@ def fp8_llama(
         transformers4_dialect=True,
         quantization=quantization,
         rounds_activations=rounds_activations,
+        left_out=left_out,
         seed_place=seed_place,
     )
 
@@ -590,6 +601,28 @@ def fp8_rounded_tiny():
         intermediate=144,
         rounds_activations=True,
         seed_place=72,
+    )
+
+
+def fp8_modelopt_tiny():
+    return fp8_llama(
+        "fp8-modelopt-tiny",
+        "modelopt",
+        "one scale for each weight, static scales of activations, as modelopt names them, but for "
+        "the attention of the first layer, which is bf16",
+        left_out=("model.layers.0.self_attn*",),
+        seed_place=64,
+    )
+
+
+def fp8_fbgemm_tiny():
+    return fp8_llama(
+        "fp8-fbgemm-tiny",
+        "fbgemm",
+        "one scale for each output, as fbgemm_fp8 names them, but for the second layer's down, "
+        "which is bf16",
+        left_out=("model.layers.1.mlp.down_proj",),
+        seed_place=65,
     )
 
 
@@ -678,7 +711,7 @@ def granitemoe_tiny():
     return Fixture("granitemoe-tiny", what, config, GraniteMoeForCausalLM, torch.float16)
 
 
-def int4_llama(name, quantization, what, seed_place):
+def int4_llama(name, quantization, what, seed_place, left_out=()):
     config = config_of(
         LlamaConfig,
         vocab=59,
@@ -698,6 +731,7 @@ def int4_llama(name, quantization, what, seed_place):
         torch.bfloat16,
         transformers4_dialect=True,
         quantization=quantization,
+        left_out=left_out,
         seed_place=seed_place,
     )
 
@@ -715,6 +749,15 @@ def int4_awq_tiny():
 def int4_compressed_tiny():
     what = "with zero points, bf16 scales for 64 inputs, as compressed-tensors stores them"
     return int4_llama("int4-compressed-tiny", "pack-quantized", what, 42)
+
+
+def int4_ignore_tiny():
+    what = (
+        "with zero points, bf16 scales for 64 inputs, as compressed-tensors stores them, but for "
+        "the attention of the second layer, which is bf16"
+    )
+    left_out = (r"re:.*layers\.1\.self_attn\..*",)
+    return int4_llama("int4-ignore-tiny", "pack-quantized", what, 66, left_out)
 
 
 def quantised_experts(name, quantization, what, seed_place):
@@ -1018,4 +1061,7 @@ FIXTURES = [
     phi4_mini_tiny,
     gemma3_vision_tiny,
     mistral3_vision_tiny,
+    fp8_modelopt_tiny,
+    fp8_fbgemm_tiny,
+    int4_ignore_tiny,
 ]

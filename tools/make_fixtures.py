@@ -145,7 +145,12 @@ def save_checkpoint(fixture, generator, directory):
         config.get("text_config", config).update(fixture.transformers4_fields)
         write_json(directory / "config.json", config)
     if fixture.quantization:
-        quantize(directory, fixture.quantization, sorted(directory.glob("config*.json")))
+        quantize(
+            directory,
+            fixture.quantization,
+            sorted(directory.glob("config*.json")),
+            fixture.left_out,
+        )
 
 
 def rope_to_transformers4(config):
@@ -224,7 +229,9 @@ def load_in_double(fixture, directory):
     """
     if fixture.quantization:
         model = fixture.model_class(fixture.config).to(dtype=torch.float64)
-        values = dequantized(read_tensors(directory / "model.safetensors"), fixture.quantization)
+        values = dequantized(
+            read_tensors(directory / "model.safetensors"), fixture.quantization, fixture.left_out
+        )
         values = as_transformers(model.config.model_type, values)
         missing, unexpected = model.load_state_dict(values, strict=False)
         tied = ["lm_head.weight"] if fixture.config.tie_word_embeddings else []

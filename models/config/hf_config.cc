@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -262,7 +264,9 @@ absl::Status InNamesOfFields(const absl::Status& refusal, const JsonFields& fiel
 }
 
 // The consumed fields, each reader on its own: what one refuses does not hide what the next would.
-void ReadConsumedFields(const ConfigParts& parts, ModelSpec& spec, Errors& errors) {
+// beside: hf_quant_config.json, or nullptr.
+void ReadConsumedFields(const ConfigParts& parts, const Json* beside, ModelSpec& spec,
+                        Errors& errors) {
   const Architecture& architecture = parts.architecture();
   const JsonFields& fields = parts.text_fields();
   spec.architecture = architecture.name;
@@ -283,10 +287,25 @@ void ReadConsumedFields(const ConfigParts& parts, ModelSpec& spec, Errors& error
   errors.Add(ReadSwitches(fields, architecture, spec));
   errors.Add(ReadTied(parts.TextFirst({"tie_word_embeddings"}), architecture, spec));
   errors.Add(ReadDType(parts.TopFirst({"dtype", "torch_dtype"}), spec));
-  errors.Add(ReadQuantization(parts.top_fields(), spec));
+  errors.Add(ReadQuantization(parts.top_fields(), beside, spec));
   if (!errors.empty()) return;
-  if (errors.Add(InNamesOfFields(ValidateModelSpec(spec), fields)))
-    errors.Add(ReadSlidingWindow(fields, architecture, spec));
+  if (!errors.Add(InNamesOfFields(ValidateModelSpec(spec), fields))) return;
+  errors.Add(ReadSlidingWindow(fields, architecture, spec));
+  errors.Add(ReadLayersLeftOut(parts.top_fields(), beside, spec));
+}
+
+// The text of hf_quant_config.json; empty where there is none.
+absl::StatusOr<std::string> ReadBeside(const std::string& directory) {
+  auto text = ReadFile(directory + "/hf_quant_config.json", kMaxConfigBytes);
+  if (absl::IsNotFound(text.status())) return std::string();
+  if (text.ok() && text->empty()) return ParseJsonObject("", "hf_quant_config.json").status();
+  return text;
+}
+
+absl::StatusOr<std::optional<Json>> ParseBeside(std::string_view text) {
+  if (text.empty()) return std::optional<Json>();
+  REPRISE_ASSIGN_OR_RETURN(Json json, ParseJsonObject(text, "hf_quant_config.json"));
+  return std::optional<Json>(std::in_place, std::move(json));
 }
 
 // All but the fields of config.json.
@@ -335,14 +354,15 @@ void MarkRefused(const absl::Status& error, std::vector<FieldReport>& fields) {
 
 }  // namespace
 
-absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
+absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json, std::string_view hf_quant_config) {
   REPRISE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(json, "config.json"));
   REPRISE_ASSIGN_OR_RETURN(const ConfigParts parts, ConfigParts::Of(config));
   for (const FieldFinding& finding : CheckConfigFields(parts))
     REPRISE_RETURN_IF_ERROR(finding.status);
+  REPRISE_ASSIGN_OR_RETURN(const std::optional<Json> beside, ParseBeside(hf_quant_config));
   ModelSpec spec;
   Errors errors;
-  ReadConsumedFields(parts, spec, errors);
+  ReadConsumedFields(parts, beside ? &*beside : nullptr, spec, errors);
   if (!errors.empty()) return errors.all().front();
   return spec;
 }
@@ -350,7 +370,8 @@ absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json) {
 absl::StatusOr<ModelSpec> ReadHfConfig(const std::string& directory) {
   REPRISE_ASSIGN_OR_RETURN(const std::string text,
                            ReadFile(directory + "/config.json", kMaxConfigBytes));
-  REPRISE_ASSIGN_OR_RETURN(ModelSpec spec, ParseHfConfig(text));
+  REPRISE_ASSIGN_OR_RETURN(const std::string hf_quant_config, ReadBeside(directory));
+  REPRISE_ASSIGN_OR_RETURN(ModelSpec spec, ParseHfConfig(text, hf_quant_config));
   Errors errors;
   ReadOtherFiles(directory, spec, errors);
   if (!errors.empty()) return errors.all().front();
@@ -383,8 +404,10 @@ absl::StatusOr<ConfigReport> ReportHfConfig(const std::string& directory) {
     if (!errors.Add(finding.status)) report.fields.back().why = WhyOf(finding.status);
   }
   const size_t num_of_rules = errors.all().size();
+  REPRISE_ASSIGN_OR_RETURN(const std::string hf_quant_config, ReadBeside(directory));
+  REPRISE_ASSIGN_OR_RETURN(const std::optional<Json> beside, ParseBeside(hf_quant_config));
   Errors of_readers;
-  ReadConsumedFields(parts, report.spec, of_readers);
+  ReadConsumedFields(parts, beside ? &*beside : nullptr, report.spec, of_readers);
   for (const absl::Status& error : of_readers.all()) {
     MarkRefused(error, report.fields);
     errors.Add(error);

@@ -13,12 +13,14 @@
 
 namespace reprise::models {
 
-// `json`: the text of a config.json. Errors: InvalidArgument with field, got, allowed;
-// Unimplemented for an architecture we lack.
-absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json);
+// `json`: the text of a config.json; `hf_quant_config`: that of a hf_quant_config.json, which says
+// how weights are quantised where the former says nothing of it; empty: there is none. Errors:
+// InvalidArgument with field, got, allowed; Unimplemented for an architecture we lack.
+absl::StatusOr<ModelSpec> ParseHfConfig(std::string_view json,
+                                        std::string_view hf_quant_config = {});
 
-// Reads `directory`/config.json (and generation_config.json's eos_token_id and
-// tokenizer_config.json's tokenizer_class, where present: class "ByteTokenizer" means
+// Reads `directory`/config.json (and, where present, hf_quant_config.json, generation_config.json's
+// eos_token_id and tokenizer_config.json's tokenizer_class: class "ByteTokenizer" means
 // TokenEncoding::kBytes). The spec's name is the directory's base name. Errors: NotFound names the
 // path.
 absl::StatusOr<ModelSpec> ReadHfConfig(const std::string& directory);

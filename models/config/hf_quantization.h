@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads from a config.json how a checkpoint stores its weights and wants its KV cache stored:
-// quantization_config, in the formats of compressed-tensors, fp8, GPTQ and AWQ. Part of
-// hf_config.cc's implementation.
+// quantization_config, in the formats of compressed-tensors, fp8, modelopt, fbgemm_fp8, GPTQ, AWQ
+// and mxfp4. Part of hf_config.cc's implementation.
 #ifndef REPRISE_MODELS_CONFIG_HF_QUANTIZATION_H_
 #define REPRISE_MODELS_CONFIG_HF_QUANTIZATION_H_
 
@@ -12,8 +12,13 @@
 namespace reprise::models {
 
 // Sets ModelSpec::weight_quantization and kv_cache_dtype, unset where nothing is said. fields: of
-// the whole config. Errors: InvalidArgument with field, got, allowed.
-absl::Status ReadQuantization(const JsonFields& fields, ModelSpec& spec);
+// the whole config. beside: hf_quant_config.json, which says it where the config says nothing, or
+// nullptr. Errors: InvalidArgument with field, got, allowed.
+absl::Status ReadQuantization(const JsonFields& fields, const Json* beside, ModelSpec& spec);
+
+// Behind it, of a spec that ValidateModelSpec accepts: which layers are not quantised. Without any
+// that is, there is no weight_quantization. Errors: as above.
+absl::Status ReadLayersLeftOut(const JsonFields& fields, const Json* beside, ModelSpec& spec);
 
 }  // namespace reprise::models
 

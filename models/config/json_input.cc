@@ -3,6 +3,7 @@
 // built (endless nesting) and what a built value no longer shows (a key given twice).
 #include "models/config/json_input.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -104,6 +105,17 @@ absl::Status JsonFields::Refuse(const char* name, const std::string& allowed) co
   return absl::InvalidArgumentError(absl::StrCat(prefix_, name, ": got ",
                                                  value == nullptr ? "nothing" : ShowJson(*value),
                                                  ", allowed ", allowed));
+}
+
+absl::Status JsonFields::RefuseAllBut(
+    std::initializer_list<std::span<const std::string_view>> known) const {
+  for (const auto& [name, value] : object_.items()) {
+    const bool found = std::any_of(known.begin(), known.end(), [&name = name](const auto& names) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    });
+    if (!found) return Refuse(name.c_str(), "only fields whose meaning is known; this one is not");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> JsonFields::Integer(const char* name, int64_t min, int64_t max) const {

@@ -5,7 +5,9 @@
 #define REPRISE_MODELS_CONFIG_JSON_INPUT_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,6 +51,8 @@ class JsonFields {
   absl::StatusOr<bool> BooleanOr(const char* name, bool fallback) const;
   absl::StatusOr<std::string> StringOr(const char* name, std::string_view fallback) const;
 
+  // InvalidArgument on the first field that is in none of these lists.
+  absl::Status RefuseAllBut(std::initializer_list<std::span<const std::string_view>> known) const;
   // "<prefix><name>: got <value>, allowed <allowed>".
   absl::Status Refuse(const char* name, const std::string& allowed) const;
 

@@ -3,6 +3,7 @@
 #include "models/config/model_spec.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <numbers>
@@ -146,6 +147,19 @@ absl::Status CheckExperts(const ModelSpec& s) {
         "quantization_config: got groups of inputs that are not neighbours (desc_act, actorder) in "
         "a model with experts, allowed groups of neighbours: experts read their inputs as they "
         "are");
+  return absl::OkStatus();
+}
+
+absl::Status CheckLeftOut(const ModelSpec& s) {
+  if (!s.weight_quantization.has_value()) return absl::OkStatus();
+  const std::vector<uint8_t>& left_out = s.weight_quantization->left_out;
+  if (!left_out.empty() && left_out.size() != static_cast<size_t>(s.num_layers))
+    return Refuse("weight_quantization.left_out", absl::StrCat(left_out.size(), " layers"),
+                  absl::StrCat("none, or each of ", s.num_layers));
+  for (const uint8_t bits : left_out)
+    if (bits >> kNumBlockLinears != 0)
+      return Refuse("weight_quantization.left_out", absl::StrCat(int{bits}),
+                    absl::StrCat("bits of ", kNumBlockLinears, " linear layers"));
   return absl::OkStatus();
 }
 
@@ -337,6 +351,13 @@ int64_t ModelSpec::KvLayerOf(int64_t layer) const {
                             true);
 }
 
+int64_t ModelSpec::NumLeftOut() const {
+  int64_t count = 0;
+  if (weight_quantization.has_value())
+    for (const uint8_t bits : weight_quantization->left_out) count += std::popcount(bits);
+  return count;
+}
+
 uint64_t ModelSpec::RowStateBytes(runtime::DType dtype) const {
   if (!mamba.has_value()) return 0;
   const auto inputs = static_cast<uint64_t>((mamba->conv_width - 1) * mamba->conv_size());
@@ -381,6 +402,7 @@ absl::Status ValidateModelSpec(const ModelSpec& spec) {
   REPRISE_RETURN_IF_ERROR(CheckSizes(spec));
   REPRISE_RETURN_IF_ERROR(CheckExperts(spec));
   REPRISE_RETURN_IF_ERROR(CheckMamba(spec));
+  REPRISE_RETURN_IF_ERROR(CheckLeftOut(spec));
   REPRISE_RETURN_IF_ERROR(CheckNumbers(spec));
   REPRISE_RETURN_IF_ERROR(CheckRotaryDim(spec));
   REPRISE_RETURN_IF_ERROR(CheckRope(spec.rope, spec.TurnedDim()));

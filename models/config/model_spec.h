@@ -144,7 +144,7 @@ struct ModelSpec {
   bool beside_vision = false;
   std::vector<uint32_t> eos_token_ids;
   runtime::DType checkpoint_dtype = runtime::DType::kBf16;
-  // Of the linear layers of blocks; unset: they have checkpoint_dtype, too.
+  // Of the linear layers of blocks that it covers; unset: they have checkpoint_dtype, too.
   std::optional<WeightQuantization> weight_quantization = std::nullopt;
   // That the checkpoint was calibrated for; unset: it says nothing of it.
   std::optional<runtime::DType> kv_cache_dtype = std::nullopt;
@@ -156,6 +156,11 @@ struct ModelSpec {
   bool IsMamba(int64_t layer) const {
     return mamba.has_value() && mamba_layers[static_cast<size_t>(layer)];
   }
+  bool IsQuantized(int64_t layer, BlockLinear linear) const {
+    return weight_quantization.has_value() && weight_quantization->Covers(layer, linear);
+  }
+  // Linear layers of blocks, as they run, that weight_quantization does not cover; 0 without one.
+  int64_t NumLeftOut() const;
   int64_t NumAttentionLayers() const { return KvLayerOf(num_layers); }
   // Which layer of the KV cache the layer's is: the number of layers with attention before it.
   int64_t KvLayerOf(int64_t layer) const;
@@ -184,7 +189,8 @@ struct ModelSpec {
 // Whether `spec` describes a model that can exist: a known architecture, positive sizes that divide
 // as they must, an even head_dim, as many layers that slide or do not as there are layers, experts
 // where the architecture has them and no more of a token than there are, state space models where
-// it has them and attention in one layer at least, finite multipliers, caps and offsets, eos ids
+// it has them and attention in one layer at least, layers left out of a quantization that there
+// are, finite multipliers, caps and offsets, eos ids
 // inside the vocabulary. That its parameters can be addressed is Decoder::Create's to check.
 // Errors: InvalidArgument with field, got, allowed; Unimplemented for quantised experts that are
 // one tensor.

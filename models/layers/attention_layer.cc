@@ -29,6 +29,7 @@ AttentionLayer::AttentionLayer(const ModelSpec& spec, std::string name, int64_t 
                                BranchForm form)
     : spec_(spec),
       name_(std::move(name)),
+      block_(block),
       kv_layer_(spec.KvLayerOf(block)),
       rope_table_(spec.RopeTableOf(block)),
       form_(form),
@@ -45,7 +46,8 @@ void AttentionLayer::DeclareWeights(WeightPlan& weights) {
     heads.end = spec_.q_size() + spec_.kv_size();
     qkv = {{absl::StrCat(name_, ".qkv_proj"), spec_.qkv_size(), heads}};
   }
-  weights.Linear(&qkv_, qkv, spec_.hidden_size, spec_.qkv_bias);
+  weights.Linear(&qkv_, qkv, spec_.hidden_size, spec_.qkv_bias,
+                 spec_.IsQuantized(block_, BlockLinear::kAttentionIn));
   if (spec_.qk_norm) {
     const bool whole = spec_.whole_qk_norm;
     weights.Norm(&q_norm_, absl::StrCat(name_, ".q_norm.weight"),
@@ -58,7 +60,7 @@ void AttentionLayer::DeclareWeights(WeightPlan& weights) {
   DeclareScales(weights, "k", &scales_.k);
   DeclareScales(weights, "v", &scales_.v);
   weights.Linear(&o_, {{absl::StrCat(name_, ".o_proj"), spec_.hidden_size}}, spec_.q_size(),
-                 spec_.o_bias);
+                 spec_.o_bias, spec_.IsQuantized(block_, BlockLinear::kAttentionOut));
 }
 
 // Names as vLLM and compressed-tensors write them. Of other caches than those of 8 bits a

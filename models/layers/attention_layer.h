@@ -51,6 +51,7 @@ class AttentionLayer final : public Layer {
 
   const ModelSpec& spec_;
   const std::string name_;
+  const int64_t block_;
   const int64_t kv_layer_, rope_table_;
   const BranchForm form_;
   const uint32_t window_;

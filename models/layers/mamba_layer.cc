@@ -14,7 +14,7 @@ namespace reprise::models {
 void MambaLayer::DeclareWeights(WeightPlan& weights) {
   const auto of_layer = [&](const char* tensor) { return absl::StrCat(name_, ".", tensor); };
   weights.Linear(&in_, {{of_layer("in_proj"), mamba_.projected_size()}}, spec_.hidden_size,
-                 mamba_.proj_bias);
+                 mamba_.proj_bias, spec_.IsQuantized(block_, BlockLinear::kAttentionIn));
   weights.Numbers(&conv_weight_, of_layer("conv1d.weight"),
                   {mamba_.conv_size(), 1, mamba_.conv_width},
                   1.0f / static_cast<float>(mamba_.conv_width));
@@ -25,7 +25,7 @@ void MambaLayer::DeclareWeights(WeightPlan& weights) {
   weights.Numbers(&dt_bias_, of_layer("dt_bias"), {mamba_.num_heads}, 1.0f);
   weights.Norm(&norm_, of_layer("norm.weight"), mamba_.inner_size());
   weights.Linear(&out_, {{of_layer("out_proj"), spec_.hidden_size}}, mamba_.inner_size(),
-                 mamba_.proj_bias);
+                 mamba_.proj_bias, spec_.IsQuantized(block_, BlockLinear::kAttentionOut));
 }
 
 void MambaLayer::DeclareBuffers(const LayerBuffers& buffers) {

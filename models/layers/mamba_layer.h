@@ -19,10 +19,10 @@ namespace reprise::models {
 
 class MambaLayer final : public Layer {
  public:
-  // name: prefix of its tensors in the checkpoint. `spec`, which has Mamba layers, must outlive the
-  // layer.
-  MambaLayer(const ModelSpec& spec, std::string name, BranchForm form = {})
-      : spec_(spec), mamba_(*spec.mamba), name_(std::move(name)), form_(form) {}
+  // name: prefix of its tensors in the checkpoint. block: of the decoder. `spec`, which has Mamba
+  // layers, must outlive the layer.
+  MambaLayer(const ModelSpec& spec, std::string name, int64_t block, BranchForm form = {})
+      : spec_(spec), mamba_(*spec.mamba), name_(std::move(name)), block_(block), form_(form) {}
 
   void DeclareWeights(WeightPlan& weights) override;
   void DeclareBuffers(const LayerBuffers& buffers) override;
@@ -46,6 +46,7 @@ class MambaLayer final : public Layer {
   const ModelSpec& spec_;
   const MambaSpec& mamba_;
   const std::string name_;
+  const int64_t block_;
   const BranchForm form_;
   kernels::LinearWeights in_, out_;
   const float* conv_weight_ = nullptr;  // [conv_size, conv_width]

@@ -17,13 +17,15 @@ void MlpLayer::DeclareWeights(WeightPlan& weights) {
     parts = {{gate, spec_.intermediate_size},
              {absl::StrCat(name_, ".", tensors_.up), spec_.intermediate_size}};
   // Kernels take the product with SiLU at once, and no other.
+  const bool quantized = spec_.IsQuantized(block_, BlockLinear::kMlpIn);
   if (spec_.activation == Activation::kSilu) {
-    weights.PairedLinear(&gate_up_, parts, spec_.hidden_size, spec_.mlp_bias);
+    weights.PairedLinear(&gate_up_, parts, spec_.hidden_size, spec_.mlp_bias, quantized);
   } else {
-    weights.Linear(&gate_up_, parts, spec_.hidden_size, spec_.mlp_bias);
+    weights.Linear(&gate_up_, parts, spec_.hidden_size, spec_.mlp_bias, quantized);
   }
   weights.Linear(&down_, {{absl::StrCat(name_, ".", tensors_.down), spec_.hidden_size}},
-                 spec_.intermediate_size, spec_.mlp_bias);
+                 spec_.intermediate_size, spec_.mlp_bias,
+                 spec_.IsQuantized(block_, BlockLinear::kMlpOut));
 }
 
 void MlpLayer::DeclareBuffers(const LayerBuffers& buffers) {

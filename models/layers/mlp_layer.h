@@ -3,6 +3,7 @@
 #ifndef REPRISE_MODELS_LAYERS_MLP_LAYER_H_
 #define REPRISE_MODELS_LAYERS_MLP_LAYER_H_
 
+#include <cstdint>
 #include <string>
 
 #include "kernels/linear/linear_weights.h"
@@ -15,11 +16,11 @@ namespace reprise::models {
 
 class MlpLayer final : public Layer {
  public:
-  // name: prefix of its tensors in the checkpoint, `tensors` what they are called behind it. `spec`
-  // must outlive the layer.
-  MlpLayer(const ModelSpec& spec, std::string name, const MlpTensors& tensors = {},
+  // name: prefix of its tensors in the checkpoint, `tensors` what they are called behind it. block:
+  // of the decoder. `spec` must outlive the layer.
+  MlpLayer(const ModelSpec& spec, std::string name, int64_t block, const MlpTensors& tensors = {},
            BranchForm form = {})
-      : spec_(spec), name_(std::move(name)), tensors_(tensors), form_(form) {}
+      : spec_(spec), name_(std::move(name)), block_(block), tensors_(tensors), form_(form) {}
 
   void DeclareWeights(WeightPlan& weights) override;
   void DeclareBuffers(const LayerBuffers& buffers) override;
@@ -42,6 +43,7 @@ class MlpLayer final : public Layer {
 
   const ModelSpec& spec_;
   const std::string name_;
+  const int64_t block_;
   const MlpTensors tensors_;
   const BranchForm form_;
   kernels::LinearWeights gate_up_, down_;

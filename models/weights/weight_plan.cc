@@ -82,8 +82,8 @@ void WeightPlan::Table(kernels::LinearWeights* out, std::string name, int64_t ro
 }
 
 void WeightPlan::Linear(kernels::LinearWeights* out, const std::vector<Part>& parts,
-                        int64_t in_features, bool biased) {
-  AddLinear(out, parts, in_features, biased, layout_, quantization_.has_value());
+                        int64_t in_features, bool biased, bool quantized) {
+  AddLinear(out, parts, in_features, biased, layout_, quantized && quantization_.has_value());
 }
 
 void WeightPlan::PlainLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
@@ -92,17 +92,17 @@ void WeightPlan::PlainLinear(kernels::LinearWeights* out, const std::vector<Part
 }
 
 void WeightPlan::PairedLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
-                              int64_t in_features, bool biased) {
+                              int64_t in_features, bool biased, bool quantized) {
   REPRISE_CHECK(parts.size() == 1 || (parts.size() == 2 && parts[0].rows == parts[1].rows));
   const int64_t rows = parts.size() == 1 ? parts[0].rows / 2 : parts[0].rows;
-  AddLinear(out, parts, in_features, biased, LayoutOfPairs(rows, in_features),
-            quantization_.has_value());
+  const bool scaled = quantized && quantization_.has_value();
+  AddLinear(out, parts, in_features, biased, LayoutOfPairs(rows, in_features, scaled), scaled);
 }
 
 // rows: of each.
-kernels::WeightLayout WeightPlan::LayoutOfPairs(int64_t rows, int64_t in_features) const {
-  const bool rounded =
-      quantization_.has_value() && quantization_->format() == kernels::WeightFormat::kE4m3Rounded;
+kernels::WeightLayout WeightPlan::LayoutOfPairs(int64_t rows, int64_t in_features,
+                                                bool quantized) const {
+  const bool rounded = quantized && quantization_->format() == kernels::WeightFormat::kE4m3Rounded;
   return pairs_ && PairsFit(rows, in_features, rounded) ? kernels::WeightLayout::kPackedPairs
                                                         : layout_;
 }
@@ -269,7 +269,8 @@ const WeightScales& WeightPlan::AddScales(kernels::LinearWeights* out,
                                  .scale_inputs = quantization_->scale_inputs()}};
   for (const Part& part : parts) {
     scales.parts.push_back({part.name, part.rows, part.heads});
-    if (quantization_->input_scales) unread_.push_back(absl::StrCat(part.name, ".input_scale"));
+    if (quantization_->input_scales)
+      unread_.push_back(absl::StrCat(part.name, ".", quantization_->input_scale_name));
   }
   if (out != nullptr) {
     out->group_size = quantization_->scale_inputs();

@@ -115,7 +115,8 @@ class WeightPlan {
  public:
   // `dtype`: of every region, the compute dtype. `kv_dtype`: of the KV cache. `layout`: of linear
   // layers; packed: of 16 bits or fewer alone; packed pairs: packed, and pairs where they fit.
-  // `quantization`: of Linear, PairedLinear and Experts; unset: they have `dtype`, too.
+  // `quantization`: of Linear and PairedLinear where they are told so, and of Experts; unset: they
+  // have `dtype`, too.
   // `architecture`: for messages.
   WeightPlan(runtime::DType dtype, runtime::DType kv_dtype, kernels::WeightLayout layout,
              std::optional<WeightQuantization> quantization, std::string architecture)
@@ -140,14 +141,15 @@ class WeightPlan {
     int64_t rows;
     HeadOrder heads = {};
   };
+  // quantized: of `quantization`, where there is one; else of `dtype`, as what it leaves out.
   void Linear(kernels::LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
-              bool biased);
+              bool biased, bool quantized = true);
   // Two parts of the same size, or one that is both, whose product kernels can take at once
   // (LinearArgs::silu_mul): in packed pairs where the plan says so and their sizes allow, which
   // `out` says; else as Linear.
   void PairedLinear(kernels::LinearWeights* out, const std::vector<Part>& parts,
-                    int64_t in_features, bool biased);
-  // As Linear, of `dtype` whatever the rest.
+                    int64_t in_features, bool biased, bool quantized = true);
+  // As Linear that is not quantised.
   void PlainLinear(kernels::LinearWeights* out, const std::vector<Part>& parts, int64_t in_features,
                    bool biased = false);
   // The same linear layer of every expert, each of such parts as Linear or, `paired`, PairedLinear
@@ -221,7 +223,7 @@ class WeightPlan {
   // Of MXFP4, of the newest region, which is of the newest expert.
   void AddBlockScales(kernels::ExpertWeights* out, const std::string& tensor,
                       const ExpertStack& stack);
-  kernels::WeightLayout LayoutOfPairs(int64_t rows, int64_t in_features) const;
+  kernels::WeightLayout LayoutOfPairs(int64_t rows, int64_t in_features, bool quantized) const;
   // Of the newest region, whose outputs are those of `parts`: their tensors; and their scales, of a
   // matrix of such a shape and layout. out: who is bound to these, or nullptr.
   void AddParts(const std::vector<Part>& parts, int64_t in_features);

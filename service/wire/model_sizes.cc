@@ -52,9 +52,10 @@ void QuantizationToWire(const models::WeightQuantization& quantization,
   wire->set_format(std::string(NameOf(quantization.format())));
   wire->set_group_size(static_cast<uint32_t>(quantization.group_size));
   wire->set_reorders_inputs(quantization.reorders_inputs);
+  for (const uint8_t linears : quantization.left_out) wire->add_left_out(linears);
 }
 
-absl::StatusOr<models::WeightQuantization> QuantizationFromWire(const v1::QuantizedWeights& wire) {
+absl::StatusOr<models::WeightQuantization> FormatFromWire(const v1::QuantizedWeights& wire) {
   if (wire.format() == kE4m3) return models::WeightQuantization{};
   if (wire.format() == kE4m3Rounded)
     return models::WeightQuantization{.means_rounding = true, .rounds_activations = true};
@@ -67,6 +68,18 @@ absl::StatusOr<models::WeightQuantization> QuantizationFromWire(const v1::Quanti
                                     .group_size = static_cast<int32_t>(wire.group_size()),
                                     .symmetric = true,
                                     .reorders_inputs = wire.reorders_inputs()};
+}
+
+absl::StatusOr<models::WeightQuantization> QuantizationFromWire(const v1::QuantizedWeights& wire) {
+  REPRISE_ASSIGN_OR_RETURN(models::WeightQuantization quantization, FormatFromWire(wire));
+  for (const uint32_t linears : wire.left_out()) {
+    if (linears >= 1u << models::kNumBlockLinears)
+      return absl::InvalidArgumentError(absl::StrCat("quantized_weights.left_out: got ", linears,
+                                                     ", allowed bits of ", models::kNumBlockLinears,
+                                                     " linear layers"));
+    quantization.left_out.push_back(static_cast<uint8_t>(linears));
+  }
+  return quantization;
 }
 
 }  // namespace

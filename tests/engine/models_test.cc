@@ -49,7 +49,11 @@ struct Architecture {
   bool reordered_inputs = false;
   bool round_activations = false;
   bool longrope = false;
+  std::vector<std::string> left_out = {};
 };
+const std::vector<std::string> kAttentionOfTheFirst = {
+    "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj",
+    "model.layers.0.self_attn.v_proj", "model.layers.0.self_attn.o_proj"};
 const Architecture kArchitectures[] = {
     {"mistral", kWindow},
     {"mistral", 0},
@@ -86,7 +90,30 @@ const Architecture kArchitectures[] = {
      .sliding_window = 0,
      .fp8_weights = true,
      .num_experts = 0,
-     .round_activations = true}};
+     .round_activations = true},
+
+    // Layers of 16 bits before, behind and among quantised ones.
+    {.name = "qwen2", .sliding_window = 0, .fp8_weights = true, .left_out = kAttentionOfTheFirst},
+    {.name = "qwen3_moe",
+     .sliding_window = 0,
+     .fp8_weights = true,
+     .round_activations = true,
+     .left_out = kAttentionOfTheFirst},
+    {.name = "gemma2",
+     .sliding_window = 0,
+     .fp8_weights = true,
+     .round_activations = true,
+     .left_out = {"model.layers.0.mlp.down_proj", "model.layers.1.self_attn.o_proj",
+                  "model.layers.1.mlp.gate_proj", "model.layers.1.mlp.up_proj"}},
+    {.name = "qwen2",
+     .sliding_window = 0,
+     .int4_weights = true,
+     .reordered_inputs = true,
+     .left_out = {"model.layers.0.self_attn.o_proj", "model.layers.1.mlp.down_proj"}},
+    {.name = "bamba",
+     .sliding_window = 0,
+     .fp8_weights = true,
+     .left_out = {"model.layers.0.mamba.in_proj", "model.layers.1.feed_forward.down_proj"}}};
 
 class ModelsTest : public testing::EngineTest {
  protected:
@@ -97,6 +124,7 @@ class ModelsTest : public testing::EngineTest {
     options.model.slides = architecture.slides;
     options.model.fp8_weights = architecture.fp8_weights;
     options.model.int4_weights = architecture.int4_weights;
+    options.model.left_out = architecture.left_out;
     if (architecture.reordered_inputs) {
       options.model.reordered_inputs = true;
       options.model.hidden_size = 64;

@@ -162,22 +162,41 @@ std::string ParityName(const ::testing::TestParamInfo<ParityParam>& info) {
   return name + "_" + ::testing::PrintToString(std::get<1>(info.param));
 }
 
-constexpr const char* kFixtures[] = {"llama-tiny",          "llama3-rope-bias-tiny",
-                                     "granite-tiny",        "mistral-tiny",
-                                     "qwen2-tiny",          "qwen3-tiny",
-                                     "linear-rope-tiny",    "yarn-rope-tiny",
-                                     "gemma2-tiny",         "gemma3-tiny",
-                                     "phi3-tiny",           "olmo2-tiny",
-                                     "ministral-tiny",      "fp8-tensor-tiny",
-                                     "fp8-channel-tiny",    "fp8-block-tiny",
-                                     "int4-gptq-tiny",      "int4-act-order-tiny",
-                                     "int4-awq-tiny",       "int4-compressed-tiny",
-                                     "mixtral-tiny",        "qwen3moe-tiny",
-                                     "granitemoe-tiny",     "qwen3moe-fp8-tiny",
-                                     "qwen3moe-int4-tiny",  "gpt-oss-tiny",
-                                     "granite-hybrid-tiny", "granite-hybrid-moe-tiny",
-                                     "bamba-tiny",          "phi3-longrope-tiny",
-                                     "phi4-mini-tiny",      "gemma3-vision-tiny",
+constexpr const char* kFixtures[] = {"llama-tiny",
+                                     "llama3-rope-bias-tiny",
+                                     "granite-tiny",
+                                     "mistral-tiny",
+                                     "qwen2-tiny",
+                                     "qwen3-tiny",
+                                     "linear-rope-tiny",
+                                     "yarn-rope-tiny",
+                                     "gemma2-tiny",
+                                     "gemma3-tiny",
+                                     "phi3-tiny",
+                                     "olmo2-tiny",
+                                     "ministral-tiny",
+                                     "fp8-tensor-tiny",
+                                     "fp8-channel-tiny",
+                                     "fp8-block-tiny",
+                                     "int4-gptq-tiny",
+                                     "int4-act-order-tiny",
+                                     "int4-awq-tiny",
+                                     "int4-compressed-tiny",
+                                     "fp8-modelopt-tiny",
+                                     "fp8-fbgemm-tiny",
+                                     "int4-ignore-tiny",
+                                     "mixtral-tiny",
+                                     "qwen3moe-tiny",
+                                     "granitemoe-tiny",
+                                     "qwen3moe-fp8-tiny",
+                                     "qwen3moe-int4-tiny",
+                                     "gpt-oss-tiny",
+                                     "granite-hybrid-tiny",
+                                     "granite-hybrid-moe-tiny",
+                                     "bamba-tiny",
+                                     "phi3-longrope-tiny",
+                                     "phi4-mini-tiny",
+                                     "gemma3-vision-tiny",
                                      "mistral3-vision-tiny"};
 constexpr KernelTestParam kEveryDeviceAndDtype[] = {
     {DeviceKind::kHost, DType::kF32},  {DeviceKind::kHost, DType::kBf16},
@@ -340,10 +359,11 @@ INSTANTIATE_TEST_SUITE_P(
     ParityName);
 
 // What kernels' own tests run on every unit: in a whole model each is for one of them, in turn.
-constexpr const char* kInTurn[] = {"gpt-oss-tiny",   "granite-hybrid-tiny", "bamba-tiny",
-                                   "qwen3moe-tiny",  "granitemoe-tiny",     "int4-gptq-tiny",
-                                   "int4-awq-tiny",  "qwen3moe-fp8-tiny",   "qwen3moe-int4-tiny",
-                                   "phi4-mini-tiny", "phi3-longrope-tiny"};
+constexpr const char* kInTurn[] = {"gpt-oss-tiny",    "granite-hybrid-tiny", "bamba-tiny",
+                                   "qwen3moe-tiny",   "granitemoe-tiny",     "int4-gptq-tiny",
+                                   "int4-awq-tiny",   "qwen3moe-fp8-tiny",   "qwen3moe-int4-tiny",
+                                   "phi4-mini-tiny",  "phi3-longrope-tiny",  "fp8-modelopt-tiny",
+                                   "fp8-fbgemm-tiny", "int4-ignore-tiny"};
 std::vector<ParityParam> EachOnOneUnit() {
   std::vector<ParityParam> params;
   for (size_t i = 0; i < std::size(kInTurn); ++i)

@@ -95,6 +95,26 @@ TEST_P(RoundedActivationsTest, EveryLinearLayerOfABlockRoundsAndTheEngineSaysSo)
   }
 }
 
+// One of each kind is left out: of the four layers that round behind a norm two are left, of the
+// others two, and the norms before the former leave 16 bits.
+TEST_P(RoundedActivationsTest, LayersLeftOutReadWhatIsNotRounded) {
+  TestEngineOptions options = Options(true);
+  options.model.left_out = {"model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj",
+                            "model.layers.0.self_attn.v_proj", "model.layers.0.mlp.down_proj",
+                            "model.layers.1.self_attn.o_proj", "model.layers.1.mlp.gate_proj",
+                            "model.layers.1.mlp.up_proj"};
+  const TestEngine rounded = MakeEngine(options);
+  EXPECT_EQ(rounded.engine->info().weight_format(), kernels::WeightFormat::kE4m3Rounded);
+  EXPECT_EQ(rounded.engine->info().model.NumLeftOut(), 4);
+  const char* const op = HasKernels() ? "linear_group_rounded" : "linear_portable_rounded";
+  for (const char* graph : {"decode/2", "decode/24", "mixed/32"}) {
+    EXPECT_EQ(CountLaunches(*rounded.engine, graph, "round_rows"), 2) << graph;
+    EXPECT_EQ(CountLaunches(*rounded.engine, graph, "rms_norm_rounded"), 2) << graph;
+    EXPECT_EQ(CountLaunches(*rounded.engine, graph, op), 4) << graph;
+  }
+  ExpectARowsBitsAreItsOwn(*rounded.engine);
+}
+
 // Eight bits change what a model says by little.
 TEST_P(RoundedActivationsTest, TheFirstTokenIsAsLikelyAsWithoutRounding) {
   const TestEngine rounded = MakeEngine(Options(true)), plain = MakeEngine(Options(false));

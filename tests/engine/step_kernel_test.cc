@@ -170,6 +170,18 @@ TEST_P(StepKernelTest, AnEngineThatCannotHaveItDoesNotStart) {
   EXPECT_THAT(std::string(start(hybrid).message()),
               ::testing::HasSubstr("'reprise_mamba_conv_bf16' is none of its stages"));
 
+  // One quantised layer is enough, the last one too.
+  TestEngineOptions quantised = Options(DecodePolicy::kStepKernel);
+  quantised.model.fp8_weights = true;
+  for (const char* layer :
+       {"0.self_attn.q_proj", "0.self_attn.k_proj", "0.self_attn.v_proj", "0.self_attn.o_proj",
+        "0.mlp.gate_proj", "0.mlp.up_proj", "0.mlp.down_proj", "1.self_attn.q_proj",
+        "1.self_attn.k_proj", "1.self_attn.v_proj", "1.self_attn.o_proj", "1.mlp.gate_proj",
+        "1.mlp.up_proj"})
+    quantised.model.left_out.push_back(std::string("model.layers.") + layer);
+  EXPECT_EQ(start(quantised).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(start(quantised).message()), ::testing::HasSubstr("fp8"));
+
   TestEngineOptions large = Options(DecodePolicy::kStepKernel);
   large.engine.decode_buckets = {16};
   EXPECT_EQ(start(large).code(), absl::StatusCode::kInvalidArgument);

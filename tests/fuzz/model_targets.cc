@@ -104,22 +104,49 @@ std::vector<FileTensor> TensorsOf(const Int4Kind& kind) {
 
 }  // namespace
 
-bool TakeConfig(std::string_view bytes) { return models::ParseHfConfig(bytes).ok(); }
+bool TakeConfig(std::string_view bytes) {
+  const size_t end = bytes.find('\0');
+  if (end == std::string_view::npos) return models::ParseHfConfig(bytes).ok();
+  return models::ParseHfConfig(bytes.substr(0, end), bytes.substr(end + 1)).ok();
+}
 
 std::vector<std::string> ConfigSeeds() {
   std::vector<std::string> seeds;
-  for (const char* model :
-       {"llama-tiny",           "granite-tiny",          "mistral-tiny",
-        "qwen3-tiny",           "llama3-rope-bias-tiny", "yarn-rope-tiny",
-        "gemma2-tiny",          "gemma3-tiny",           "ministral-tiny",
-        "fp8-tensor-tiny",      "fp8-channel-tiny",      "fp8-block-tiny",
-        "int4-gptq-tiny",       "int4-act-order-tiny",   "int4-awq-tiny",
-        "int4-compressed-tiny", "mixtral-tiny",          "qwen3moe-tiny",
-        "granitemoe-tiny",      "gpt-oss-tiny",          "granite-hybrid-moe-tiny",
-        "bamba-tiny",           "phi3-longrope-tiny",    "phi4-mini-tiny",
-        "gemma3-vision-tiny",   "mistral3-vision-tiny"}) {
+  for (const char* model : {"llama-tiny",
+                            "granite-tiny",
+                            "mistral-tiny",
+                            "qwen3-tiny",
+                            "llama3-rope-bias-tiny",
+                            "yarn-rope-tiny",
+                            "gemma2-tiny",
+                            "gemma3-tiny",
+                            "ministral-tiny",
+                            "fp8-tensor-tiny",
+                            "fp8-channel-tiny",
+                            "fp8-block-tiny",
+                            "int4-gptq-tiny",
+                            "int4-act-order-tiny",
+                            "int4-awq-tiny",
+                            "int4-compressed-tiny",
+                            "fp8-modelopt-tiny",
+                            "fp8-fbgemm-tiny",
+                            "int4-ignore-tiny",
+                            "mixtral-tiny",
+                            "qwen3moe-tiny",
+                            "granitemoe-tiny",
+                            "gpt-oss-tiny",
+                            "granite-hybrid-moe-tiny",
+                            "bamba-tiny",
+                            "phi3-longrope-tiny",
+                            "phi4-mini-tiny",
+                            "gemma3-vision-tiny",
+                            "mistral3-vision-tiny"}) {
     seeds.push_back(FileText(absl::StrCat("tests/fixtures/", model, "/config.json")));
   }
+  seeds.push_back(
+      FileText("tests/fixtures/llama-tiny/config.json") + std::string(1, '\0') +
+      R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8",)"
+      R"( "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head", "*.0.self_attn*"]}})");
   return seeds;
 }
 

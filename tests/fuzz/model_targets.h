@@ -9,7 +9,7 @@
 
 namespace reprise::fuzz {
 
-// config.json.
+// config.json, and behind a byte of 0 a hf_quant_config.json.
 bool TakeConfig(std::string_view bytes);
 std::vector<std::string> ConfigSeeds();
 // A .safetensors file, whatever is in it.

@@ -206,7 +206,7 @@ TEST(HfConfig, RefusesOtherQuantizationByField) {
   refuse("fp8", {"quantization_config", "got \"fp8\"", "allowed an object"});
   refuse(changed("quant_method", "bitsandbytes"),
          {"quantization_config.quant_method", "got \"bitsandbytes\"",
-          "'compressed-tensors', 'fp8', 'gptq', 'awq' or 'mxfp4'"});
+          "'compressed-tensors', 'fp8', 'modelopt', 'fbgemm_fp8', 'gptq', 'awq', 'mxfp4'"});
   refuse(changed("sparsity_config", {{"format", "sparse"}}),
          {"quantization_config.sparsity_config"});
   refuse(changed("surprise", 1), {"quantization_config.surprise", "got 1"});
@@ -306,9 +306,6 @@ TEST(HfConfig, RefusesWeightsThatNothingReadsByField) {
   refuse(group("input_activations", {{"num_bits", 4}}), {"input_activations.num_bits", "got 4"});
   refuse(group("surprise", 1), {"group_0.surprise"});
   Json config = CompressedWeights("channel", true);
-  config["ignore"] = {"lm_head", "model.layers.0.mlp.down_proj"};
-  refuse(config, {"quantization_config.ignore", "nothing but 'lm_head'"});
-  config = CompressedWeights("channel", true);
   config["format"] = "marlin-24";
   refuse(config, {"quantization_config.format", "'float-quantized'"});
   config = CompressedWeights("channel", true);
@@ -426,7 +423,7 @@ TEST(HfConfig, RefusesWeightsOfFourBitsThatNothingReadsByField) {
   refuse(Awq({{"bits", 8}}), {"quantization_config.bits", "got 8"});
   refuse(Awq({{"version", "gemv"}}), {"version", "got \"gemv\"", "'gemm'"});
   refuse(Awq({{"zero_point", false}}), {"zero_point", "got false", "true"});
-  refuse(Awq({{"modules_to_not_convert", {"mlp"}}}), {"modules_to_not_convert", "'lm_head'"});
+  refuse(Awq({{"modules_to_not_convert", "mlp"}}), {"modules_to_not_convert", "a list of names"});
   refuse(Awq({{"surprise", 1}}), {"quantization_config.surprise"});
 }
 

@@ -990,12 +990,23 @@ TEST(HfExperts, MayBeQuantisedBesideRoutersThatAreNot) {
         Json::array({"re:.*mlp.gate$", "re:.*mlp\\.gate$"}),
         Json::array({"model.layers.0.input_layernorm", "model.norm"})})
     EXPECT_TRUE(StatusOf(kQwen3Moe, with_ignored(layers)).ok()) << layers;
-  for (const char* layer : {"model.layers.0.mlp.experts.0.gate_proj", "re:.*self_attn.*",
-                            "model.layers.0.self_attn.q_proj", "re:.*down_proj"})
+  // All experts are in one format, attention need not be in it.
+  for (const char* layer :
+       {"model.layers.0.mlp.experts.0.gate_proj", "model.layers.0", "re:.*gate_proj", "experts"})
     ExpectInvalid(StatusOf(kQwen3Moe, with_ignored(Json::array({layer}))),
-                  {"modules_to_not_convert: got", layer, "'lm_head', norms and routers"});
-  ExpectInvalid(StatusOf(kMistral, with_ignored(Json::array({"gate"}))),
-                {"modules_to_not_convert: got", "nothing but 'lm_head'"});
+                  {"modules_to_not_convert: got 'model.layers.0.mlp.experts.0.gate_proj' among the "
+                   "layers left out, allowed none of experts"});
+  ExpectInvalid(StatusOf(kQwen3Moe, with_ignored(Json::array({"re:.*experts.7.down_proj"}))),
+                {"got 'model.layers.0.mlp.experts.7.down_proj' among"});
+  const auto spec = Parse(kQwen3Moe, with_ignored(Json::array({"model.layers.2.self_attn"})));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->NumLeftOut(), 2);
+  EXPECT_FALSE(spec->IsQuantized(2, BlockLinear::kAttentionIn));
+  EXPECT_TRUE(spec->IsQuantized(1, BlockLinear::kAttentionIn));
+  // With experts there is always something quantised.
+  const auto all = Parse(kQwen3Moe, with_ignored(Json::array({"self_attn"})));
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_TRUE(all->weight_quantization.has_value());
 }
 
 }  // namespace

@@ -253,13 +253,19 @@ TEST(HfVision, QuantisationLeavesTheVisionPartAlone) {
   for (const char* name : {"re:vision_tower.*", "re:^model\\.vision_tower.*", "re:.*lm_head",
                            "model.multi_modal_projector", "re:.*multi_modal_projector.*"})
     EXPECT_OK(Parse(kMistral3, {{"quantization_config", Fp8({name})}})) << name;
-  for (const char* name : {"language_model.model.layers.0.mlp.down_proj", "re:.*", "tower"})
-    ExpectInvalid(StatusOf(kMistral3, {{"quantization_config", Fp8({name})}}),
-                  {"quantization_config.ignore", "layers of the vision part"});
-  // Without a vision part there are no such layers.
-  Json text = Json::parse(kMistral3)["text_config"];
-  text["quantization_config"] = Fp8({"re:vision_tower.*"});
-  ExpectInvalid(ParseHfConfig(text.dump()).status(), {"quantization_config.ignore"});
+  // Layers of the text part have its names in the whole model, in either naming.
+  for (const char* name :
+       {"language_model.model.layers.1.mlp.down_proj",
+        "model.language_model.layers.1.mlp.down_proj", "model.layers.1.mlp.down_proj"}) {
+    const auto left = Parse(kMistral3, {{"quantization_config", Fp8({name})}});
+    ASSERT_TRUE(left.ok()) << left.status();
+    std::vector<uint8_t> expected(static_cast<size_t>(left->num_layers), 0);
+    expected[1] = WeightQuantization::BitOf(BlockLinear::kMlpOut);
+    EXPECT_EQ(left->weight_quantization->left_out, expected) << name;
+  }
+  ExpectInvalid(StatusOf(kMistral3, {{"quantization_config",
+                                      Fp8({"language_model.model.layers.0.self_attn.q_proj"})}}),
+                {"quantization_config.ignore", "model.layers.0.self_attn.q_proj", "both or none"});
 }
 
 TEST(HfVision, QuantisationIsSaidOfTheWhole) {

@@ -257,6 +257,76 @@ TEST_F(QuantizedWeightsTest, TheRestHasTheComputeType) {
   EXPECT_EQ(plan.unread(), std::vector<std::string>{"a.input_scale"});
 }
 
+// One in the middle, in every layout: its elements, its bytes, and those of what is behind it.
+TEST_F(QuantizedWeightsTest, LayersLeftOutHaveTheComputeTypeAndTheirNeighboursTheirs) {
+  const WeightQuantization quantization{.granularity = ScaleGranularity::kChannel,
+                                        .input_scales = true,
+                                        .means_rounding = true,
+                                        .rounds_activations = true,
+                                        .input_scale_name = "input_scale_ub"};
+  for (const auto layout :
+       {kernels::WeightLayout::kRowMajor, kernels::WeightLayout::kPackedPairs}) {
+    SCOPED_TRACE(kernels::NameOf(layout));
+    WeightPlan plan = Plan(quantization, layout);
+    kernels::LinearWeights first, middle, paired, last;
+    plan.Linear(&first, {{"a", kRows[0]}}, kColumns, false);
+    plan.Linear(&middle, {{"c", 16}}, 64, false, /*quantized=*/false);
+    plan.PairedLinear(&paired, {{"d", 16}, {"e", 16}}, 40, false, /*quantized=*/false);
+    plan.Linear(&last, {{"b", kRows[1]}}, kColumns, false);
+    EXPECT_EQ(plan.unread(), (std::vector<std::string>{"a.input_scale_ub", "b.input_scale_ub"}));
+    EXPECT_EQ(plan.elements_read(), 16 * 64 + 32 * 40);
+    EXPECT_EQ(plan.quantized_bytes_read(), 160 * kColumns + 160 * 2 * 4);
+    std::vector<FileTensor> tensors = Tensors(quantization);
+    const auto ones = [](int64_t rows, int64_t columns, const char* name) {
+      const std::vector<uint16_t> values(static_cast<size_t>(rows * columns), 0x3f80);
+      return FileTensor{name, "BF16", {rows, columns}, BytesOf(values)};
+    };
+    tensors.push_back(ones(16, 64, "c.weight"));
+    tensors.push_back(ones(16, 40, "d.weight"));
+    tensors.push_back(ones(16, 40, "e.weight"));
+    tensors.push_back({"b.input_scale_ub", "F32", {1}, BytesOf(std::vector<float>{1200.0f})});
+    const auto weights = Load(plan, tensors);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    EXPECT_EQ(weights->bytes(), plan.bytes());
+    EXPECT_EQ(first.format, kernels::WeightFormat::kE4m3Rounded);
+    EXPECT_EQ(middle.format, kernels::WeightFormat::kBf16);
+    EXPECT_EQ(middle.scales, nullptr);
+    EXPECT_EQ(middle.group_size, 0);
+    EXPECT_EQ(Read<uint16_t>(middle.data, 1024), std::vector<uint16_t>(1024, 0x3f80));
+    EXPECT_EQ(paired.format, kernels::WeightFormat::kBf16);
+    // Of 16 bits eights are enough.
+    EXPECT_EQ(paired.layout, layout);
+    const bool packed = layout != kernels::WeightLayout::kRowMajor;
+    const size_t whole = packed ? 40 - 40 % 8 : 1280;  // up to what fills the first row up
+    EXPECT_EQ(Read<uint16_t>(paired.data, whole), std::vector<uint16_t>(whole, 0x3f80));
+    const std::vector<uint8_t> codes = Codes(kRows[1] * kColumns, 90);
+    const auto wanted = packed ? testing::PackedRounded(codes, 24, kColumns, 0) : codes;
+    EXPECT_EQ(Read<uint8_t>(last.data, wanted.size()), wanted);
+    std::vector<float> scales;
+    for (size_t row = 0; row < 24; ++row)
+      scales.insert(scales.end(), kGroups, static_cast<float>(137 + row));
+    const auto wanted_scales =
+        packed ? testing::PackedFp8Scales<float>(scales, 24, kGroups, 0) : scales;
+    EXPECT_EQ(Read<float>(last.scales, wanted_scales.size()), wanted_scales);
+  }
+}
+
+// What the config and the file say of a layer must be the same.
+TEST_F(QuantizedWeightsTest, LayersLeftOutAreStoredSo) {
+  const WeightQuantization quantization{.granularity = ScaleGranularity::kChannel};
+  kernels::LinearWeights a, b;
+  WeightPlan plan = Plan(quantization, kernels::WeightLayout::kRowMajor);
+  plan.Linear(&a, {{"a", kRows[0]}}, kColumns, false);
+  plan.Linear(&b, {{"b", kRows[1]}}, kColumns, false, /*quantized=*/false);
+  std::vector<FileTensor> tensors = Tensors(quantization);
+  ExpectInvalid(LoadStatus(plan, tensors),
+                {"'b.weight'", "got dtype fp8_e4m3", "allowed f32, bf16 and f16"});
+  tensors[2] = {"b.weight", "BF16", {24, kColumns}, std::string(24 * kColumns * 2, '\0')};
+  ExpectInvalid(LoadStatus(plan, tensors), {"'b.weight_scale'", "allowed only tensors"});
+  tensors.pop_back();
+  EXPECT_TRUE(LoadStatus(plan, tensors).ok());
+}
+
 TEST_F(QuantizedWeightsTest, AreRefusedByName) {
   const WeightQuantization quantization{.granularity = ScaleGranularity::kChannel};
   kernels::LinearWeights layer;

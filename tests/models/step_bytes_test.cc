@@ -137,6 +137,21 @@ TEST(StepBytes, OfRoundedActivationsAreHalfBehindNorms) {
   EXPECT_EQ(rounded.activations, plain.activations + 3 * (more - less) * 2);
 }
 
+// Of 16 bits for 8, and of the scales nothing; what they read is not rounded.
+TEST(StepBytes, OfLayersLeftOutAreThoseOfSixteenBits) {
+  ASSERT_OK_AND_ASSIGN(ModelSpec spec, PresetSpec("llama-3.1-8b-fp8"));
+  spec.weight_quantization->rounds_activations = true;
+  const StepBytes all = Bytes(spec, kBf16, 3, 5);
+  spec.weight_quantization->left_out.assign(32, 0);
+  for (const BlockLinear linear : {BlockLinear::kAttentionIn, BlockLinear::kMlpOut})
+    spec.weight_quantization->left_out[7] |= WeightQuantization::BitOf(linear);
+  const StepBytes some = Bytes(spec, kBf16, 3, 5);
+  const uint64_t elements = 6144 * 4096 + 14336 * 4096;
+  EXPECT_EQ(some.weights, all.weights + elements - elements / 32);
+  // Behind a norm a row was written and read in half of it.
+  EXPECT_EQ(some.activations + 3 * (14336 - 4096) * 2, all.activations);
+}
+
 int64_t ExpertElements(const ModelSpec& spec) {
   int64_t elements = 0;
   for (int64_t layer = 0; layer < spec.num_layers; ++layer)

@@ -32,6 +32,14 @@ std::vector<std::pair<std::string, models::ModelSpec>> AllSpecs() {
   }
   specs.emplace_back("rounded", *models::PresetSpec("llama-3.1-8b-fp8"));
   specs.back().second.weight_quantization->rounds_activations = true;
+  for (const bool rounds : {false, true}) {
+    specs.emplace_back("left out", *models::PresetSpec("llama-3.1-8b-fp8"));
+    auto& quantization = specs.back().second.weight_quantization;
+    quantization->rounds_activations = rounds;
+    quantization->left_out.assign(32, 0);
+    quantization->left_out[3] = 5;
+    quantization->left_out[31] = 8;
+  }
   return specs;
 }
 
@@ -75,6 +83,7 @@ TEST(ModelSizes, CountTheSameOnBothSides) {
       EXPECT_EQ(sizes.weight_quantization->format(), spec.weight_quantization->format());
       EXPECT_EQ(sizes.weight_quantization->scale_inputs(),
                 spec.weight_quantization->scale_inputs());
+      EXPECT_EQ(sizes.weight_quantization->left_out, spec.weight_quantization->left_out);
     }
   }
 }
@@ -89,6 +98,14 @@ TEST(ModelSizes, OfNoModelAreRefused) {
   wire.mutable_quantized_weights()->set_format("int3");
   EXPECT_THAT(ModelSizesFromWire(wire),
               StatusIs(absl::StatusCode::kInvalidArgument, "quantized_weights: got \"int3\""));
+  wire.mutable_quantized_weights()->set_format("fp8_e4m3");
+  wire.mutable_quantized_weights()->add_left_out(1);
+  EXPECT_THAT(ModelSizesFromWire(wire),
+              StatusIs(absl::StatusCode::kInvalidArgument, "left_out: got 1 layers"));
+  wire.mutable_quantized_weights()->add_left_out(16);
+  EXPECT_THAT(ModelSizesFromWire(wire),
+              StatusIs(absl::StatusCode::kInvalidArgument, "left_out: got 16"));
+  wire.Clear();
   ModelSizesToWire(*models::PresetSpec("qwen3-30b-a3b-int4"), &wire);
   wire.mutable_quantized_weights()->set_reorders_inputs(true);
   EXPECT_THAT(ModelSizesFromWire(wire),

@@ -45,6 +45,9 @@ struct TinyModelOptions {
   // Of int4_weights: scales are for 32 inputs that are no neighbours. Sizes are multiples of 32
   // then.
   bool reordered_inputs = false;
+  // Of either: layers that stay in `dtype`, by their whole names; those that run as one, all of
+  // them or none.
+  std::vector<std::string> left_out = {};
   uint64_t seed = 1;           // the same options give the same bytes on every machine
   int64_t sliding_window = 0;  // 0: none. Not for llama, granite, olmo2, qwen3_moe, granitemoe
   // Scales of a KV cache of 8 bits in every layer: one for all heads, or one each; empty: none.

@@ -132,6 +132,29 @@ TEST(LinearShapes, OfQuantisedModelsAreThoseThatAStepReadsSo) {
   }
 }
 
+// Attention in two layers, and down in one of these.
+TEST(LinearShapes, OfLayersLeftOutAreShapesOfTheirOwn) {
+  ASSERT_OK_AND_ASSIGN(auto llama, models::PresetSpec("llama-3.1-8b-fp8"));
+  llama.weight_quantization->left_out.assign(32, 0);
+  llama.weight_quantization->left_out[0] = 1 + 2;
+  llama.weight_quantization->left_out[31] = 1 + 2 + 8;
+  std::vector<std::string> texts;
+  uint64_t scaled = 0, plain = 0;
+  for (const LinearShape& shape : FormattedLinearsOf(llama)) {
+    texts.push_back(
+        absl::StrCat(shape.name, " ", shape.per_step, " ", std::string(NameOf(shape.format))));
+    (shape.group_size != 0 ? scaled : plain) += shape.per_step * shape.WeightBytes();
+  }
+  EXPECT_THAT(texts, ElementsAre("qkv 30 fp8_e4m3", "qkv_plain 2 bf16", "o 30 fp8_e4m3",
+                                 "o_plain 2 bf16", "gate_up 32 fp8_e4m3", "down 31 fp8_e4m3",
+                                 "down_plain 1 bf16", "lm_head 1 bf16"));
+  ASSERT_OK_AND_ASSIGN(const auto decoder, models::Decoder::Create(llama));
+  const models::WeightPlan plan = decoder->PlanWeights(DType::kBf16);
+  EXPECT_EQ(scaled, static_cast<uint64_t>(plan.quantized_bytes_read()));
+  const uint64_t norms = 65 * 4096;
+  EXPECT_EQ(plain, (static_cast<uint64_t>(plan.elements_read()) - norms) * 2);
+}
+
 TEST(LinearShapes, CountWhatFillsRowsUp) {
   const LinearShape shape = {
       .out_features = 3, .in_features = 33, .format = WeightFormat::kInt4, .group_size = 32};

@@ -40,6 +40,30 @@ void PlaceWeights(const std::vector<LinearShape>& shapes, uint64_t pool_bytes, L
   }
 }
 
+template <typename Has>
+uint32_t CountLayers(const models::ModelSpec& spec, Has has) {
+  uint32_t count = 0;
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) count += has(layer) ? 1 : 0;
+  return count;
+}
+
+// `shape` as often as layers have it, and once more, plain, where some are left out of the model's
+// quantization.
+template <typename Has>
+void AddOfBlocks(const models::ModelSpec& spec, models::BlockLinear linear, Has has,
+                 LinearShape shape, std::vector<LinearShape>* shapes) {
+  const bool quantized = spec.weight_quantization.has_value();
+  const uint32_t plain = CountLayers(spec, [&](int64_t layer) {
+    return has(layer) && quantized && !spec.IsQuantized(layer, linear);
+  });
+  shape.per_step = CountLayers(spec, has) - plain;
+  if (shape.per_step > 0) shapes->push_back(shape);
+  shape.name += "_plain";
+  shape.plain = true;
+  shape.per_step = plain;
+  if (shape.per_step > 0) shapes->push_back(shape);
+}
+
 kernels::PackedLayout LayoutOf(const LinearShape& shape) {
   return {.out_features = shape.out_features,
           .in_features = shape.in_features,
@@ -81,59 +105,62 @@ uint64_t LinearShape::ScaleBytes() const {
 std::string LinearShape::SizeText() const { return absl::StrCat(out_features, "x", in_features); }
 
 std::vector<LinearShape> LinearsOf(const models::ModelSpec& spec) {
-  const auto layers = static_cast<uint32_t>(spec.num_layers);
-  const auto attention = static_cast<uint32_t>(spec.NumAttentionLayers());
-  uint32_t sparse = 0;  // layers with experts
-  for (int64_t layer = 0; layer < spec.num_layers; ++layer)
-    sparse += spec.HasExperts(layer) ? 1 : 0;
-  std::vector<LinearShape> shapes = {{.name = "qkv",
-                                      .out_features = spec.qkv_size(),
-                                      .in_features = spec.hidden_size,
-                                      .per_step = attention,
-                                      .biased = spec.qkv_bias},
-                                     {.name = "o",
-                                      .out_features = spec.hidden_size,
-                                      .in_features = spec.q_size(),
-                                      .per_step = attention,
-                                      .biased = spec.o_bias}};
-  if (attention < layers) {
-    shapes.push_back({.name = "mamba_in",
-                      .out_features = spec.mamba->projected_size(),
-                      .in_features = spec.hidden_size,
-                      .per_step = layers - attention,
-                      .biased = spec.mamba->proj_bias});
-    shapes.push_back({.name = "mamba_out",
-                      .out_features = spec.hidden_size,
-                      .in_features = spec.mamba->inner_size(),
-                      .per_step = layers - attention,
-                      .biased = spec.mamba->proj_bias});
-  }
-  // Beside experts there may be an MLP that all tokens go through.
+  using models::BlockLinear;
   const models::Architecture* const architecture = models::FindArchitecture(spec.architecture);
+  // Beside experts there may be an MLP that all tokens go through.
   const bool shares = architecture != nullptr && architecture->shared_mlp != nullptr;
-  const uint32_t dense = shares ? layers : layers - sparse;
-  if (dense > 0) {
-    shapes.push_back({.name = "gate_up",
-                      .out_features = 2 * spec.intermediate_size,
-                      .in_features = spec.hidden_size,
-                      .per_step = dense,
-                      .biased = spec.mlp_bias});
-    shapes.push_back({.name = "down",
-                      .out_features = spec.hidden_size,
-                      .in_features = spec.intermediate_size,
-                      .per_step = dense,
-                      .biased = spec.mlp_bias});
+  const auto has_attention = [&](int64_t layer) { return !spec.IsMamba(layer); };
+  const auto has_mamba = [&](int64_t layer) { return spec.IsMamba(layer); };
+  const auto has_experts = [&](int64_t layer) { return spec.HasExperts(layer); };
+  const auto has_mlp = [&](int64_t layer) { return shares || !spec.HasExperts(layer); };
+  std::vector<LinearShape> shapes;
+  const int64_t hidden = spec.hidden_size;
+  AddOfBlocks(spec, BlockLinear::kAttentionIn, has_attention,
+              {.name = "qkv",
+               .out_features = spec.qkv_size(),
+               .in_features = hidden,
+               .biased = spec.qkv_bias},
+              &shapes);
+  AddOfBlocks(
+      spec, BlockLinear::kAttentionOut, has_attention,
+      {.name = "o", .out_features = hidden, .in_features = spec.q_size(), .biased = spec.o_bias},
+      &shapes);
+  if (const auto& mamba = spec.mamba) {
+    AddOfBlocks(spec, BlockLinear::kAttentionIn, has_mamba,
+                {.name = "mamba_in",
+                 .out_features = mamba->projected_size(),
+                 .in_features = hidden,
+                 .biased = mamba->proj_bias},
+                &shapes);
+    AddOfBlocks(spec, BlockLinear::kAttentionOut, has_mamba,
+                {.name = "mamba_out",
+                 .out_features = hidden,
+                 .in_features = mamba->inner_size(),
+                 .biased = mamba->proj_bias},
+                &shapes);
   }
-  if (sparse > 0)
+  AddOfBlocks(spec, BlockLinear::kMlpIn, has_mlp,
+              {.name = "gate_up",
+               .out_features = 2 * spec.intermediate_size,
+               .in_features = hidden,
+               .biased = spec.mlp_bias},
+              &shapes);
+  AddOfBlocks(spec, BlockLinear::kMlpOut, has_mlp,
+              {.name = "down",
+               .out_features = hidden,
+               .in_features = spec.intermediate_size,
+               .biased = spec.mlp_bias},
+              &shapes);
+  if (const uint32_t sparse = CountLayers(spec, has_experts); sparse > 0)
     shapes.push_back({.name = "router",
                       .out_features = spec.num_experts,
-                      .in_features = spec.hidden_size,
+                      .in_features = hidden,
                       .per_step = sparse,
                       .out_is_f32 = true,
                       .plain = true});
   shapes.push_back({.name = "lm_head",
                     .out_features = spec.vocab_size,
-                    .in_features = spec.hidden_size,
+                    .in_features = hidden,
                     .per_step = 1,
                     .out_is_f32 = true,
                     .plain = true});

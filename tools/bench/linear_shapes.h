@@ -44,7 +44,8 @@ struct LinearShape {
 };
 
 // qkv, o, gate_up, down and lm_head, in the order of a step; of layers with experts, which are no
-// linear layers, the router in place of gate_up and down. Their formats are SetFormats' to say.
+// linear layers, the router in place of gate_up and down. What a quantization leaves out in some
+// layers is a shape of its own, plain: "qkv_plain". Their formats are SetFormats' to say.
 // Wants a spec that ValidateModelSpec accepts.
 std::vector<LinearShape> LinearsOf(const models::ModelSpec& spec);
 
