@@ -19,8 +19,8 @@ export class Choice {
 
   // onPiece({text, logprobs}): called with every piece of text, and once without any at the end,
   // when finishReason is set. logprobs: of the tokens since the piece before, each with its offset
-  // in the text. matcher: of a grammar that the text keeps to, or undefined.
-  constructor({index, prompt, request, textModel, matcher, onPiece}) {
+  // in the text. matcher: of a grammar that the text keeps to, or undefined. group: Generation's.
+  constructor({index, prompt, request, textModel, matcher, group, onPiece}) {
     this.index = index;
     this.#textModel = textModel;
     this.#text = new TextStream(textModel);
@@ -34,6 +34,7 @@ export class Choice {
       sampling: {...request.sampling, seed: request.seed + index},
       matcher,
       traceId: request.traceId,
+      group,
       onToken: (row) => this.#take(row),
       onEnd: (reason, error) => this.#end(reason, error),
     });

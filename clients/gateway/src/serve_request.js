@@ -36,8 +36,9 @@ function countOf({prompts, choices}, {maxQueue}) {
 function submit(request, {scheduler, textModel, jsonFormats}, onPiece) {
   // Before they are made: a small body may ask for millions.
   scheduler.checkRoom(countOf(request, scheduler));
-  const choices = request.prompts.flatMap((prompt, i) =>
-    Array.from({length: request.choices}, (_, j) => {
+  const choices = request.prompts.flatMap((prompt, i) => {
+    const group = request.choices > 1 ? {} : undefined;
+    return Array.from({length: request.choices}, (_, j) => {
       const index = i * request.choices + j;
       const choice = new Choice({
         index,
@@ -45,11 +46,12 @@ function submit(request, {scheduler, textModel, jsonFormats}, onPiece) {
         request,
         textModel,
         matcher: request.grammar && jsonFormats.matcher(request.grammar),
+        group,
         onPiece: (piece) => onPiece(choice, piece),
       });
       return choice;
-    }),
-  );
+    });
+  });
   try {
     for (const {generation} of choices) scheduler.submit(generation);
   } catch (error) {
