@@ -3,7 +3,7 @@
 import {ApiError} from './api_error.js';
 import {Generation} from './generation.js';
 import {tooAmbiguous} from './json_format.js';
-import {StopStrings, TextStream} from './text_stream.js';
+import {StopStrings} from './text_stream.js';
 
 export class Choice {
   finishReason = null;
@@ -23,7 +23,8 @@ export class Choice {
   constructor({index, prompt, request, textModel, matcher, group, onPiece}) {
     this.index = index;
     this.#textModel = textModel;
-    this.#text = new TextStream(textModel);
+    // A completion goes on from its prompt; an answer in a chat is a text of its own.
+    this.#text = textModel.textStream(request.kind === 'completion' ? prompt : []);
     this.#stops = new StopStrings(request.stops);
     this.#matcher = matcher;
     this.#numLogprobs = request.numLogprobs;

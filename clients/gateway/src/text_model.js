@@ -11,7 +11,8 @@ import {Template} from '@huggingface/jinja';
 import {Tokenizer} from '@huggingface/tokenizers';
 
 import {ApiError} from './api_error.js';
-import {tokenBytesOf} from './token_bytes.js';
+import {ByteStream, DecodedStream} from './text_stream.js';
+import {leadingSpacesOf, tokenBytesOf} from './token_bytes.js';
 
 function readText(directory, name) {
   try {
@@ -32,6 +33,9 @@ function readJson(directory, name) {
   }
 }
 
+// How SentencePiece names a single byte.
+const nameOfByte = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
+
 // A special token is text, or an object that holds it.
 const textOf = (token) => token?.content ?? token ?? undefined;
 
@@ -45,7 +49,7 @@ function templateOf(directory, config) {
 export class TextModel {
   #tokenizer;
   #tokenizerJson;
-  #tokenBytes;
+  #bytes; // {known}, or {error} where the kind of vocabulary is not known
   #template;
   #specials;
 
@@ -70,12 +74,40 @@ export class TextModel {
 
   // As tokenBytesOf.
   tokenBytes() {
-    return (this.#tokenBytes ??= tokenBytesOf(this.#tokenizerJson));
+    this.#readBytes();
+    if (this.#bytes.error) throw this.#bytes.error;
+    return this.#bytes.known;
+  }
+
+  #readBytes() {
+    if (this.#bytes) return;
+    try {
+      this.#bytes = {known: tokenBytesOf(this.#tokenizerJson)};
+    } catch (error) {
+      this.#bytes = {error};
+    }
   }
 
   // Token ids of a text, with those that the tokenizer puts before or behind one.
   encode(text) {
-    return this.#tokenizer.encode(text).ids;
+    return this.#encode(text, true);
+  }
+
+  #encode(text, withSpecials) {
+    const {ids, tokens} = this.#tokenizer.encode(text, {add_special_tokens: withSpecials});
+    const {model} = this.#tokenizerJson;
+    const inBytes = model.type === 'Unigram' && model.byte_fallback;
+    return inBytes ? ids.flatMap((id, i) => this.#fallBack(id, tokens[i])) : ids;
+  }
+
+  // The tokenizers package has no byte fallback of Unigram: text that no token has is named as it
+  // stands, with the id of the unknown token.
+  #fallBack(id, text) {
+    const {unk_id: unknown, vocab} = this.#tokenizerJson.model;
+    if (id !== unknown || text === vocab[unknown][0]) return [id];
+    const names = [...Buffer.from(text)].map(nameOfByte);
+    const bytes = names.map((name) => this.#tokenizer.token_to_id(name));
+    return bytes.includes(undefined) ? [id] : bytes;
   }
 
   // Token ids of a chat, up to where the assistant's answer begins. Throws ApiError for messages
@@ -97,7 +129,17 @@ export class TextModel {
       });
     }
     // The template has written the special tokens itself.
-    return this.#tokenizer.encode(text, {add_special_tokens: false}).ids;
+    return this.#encode(text, false);
+  }
+
+  // For the text of tokens that come one by one. before: tokens that it goes on from; without any
+  // the text stands alone, and has no space of the tokenizer's own at its begin.
+  textStream(before = []) {
+    this.#readBytes();
+    if (this.#bytes.error) return new DecodedStream(this);
+    const bytesOf = (token) => this.#knownBytes(token);
+    const goesOn = before.some((token) => bytesOf(token)?.length > 0);
+    return new ByteStream(bytesOf, goesOn ? 0 : leadingSpacesOf(this.#tokenizerJson));
   }
 
   // Text of tokens; special ones have none.
@@ -116,11 +158,8 @@ export class TextModel {
   }
 
   #knownBytes(token) {
-    try {
-      return this.tokenBytes()[token];
-    } catch {
-      return undefined;
-    }
+    this.#readBytes();
+    return this.#bytes.known?.[token];
   }
 
   // One token as it is written, special ones and spaces at its begin too.

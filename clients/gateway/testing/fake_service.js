@@ -17,7 +17,7 @@ function check(condition, what) {
 }
 
 export class FakeService {
-  rows = new Map(); // number to {blocks, length, last, mask, state}; state: the tokens that made it
+  rows = new Map(); // number to {blocks, length, last, mask, state}, state the tokens it is of
   contents = new Map(); // block to tokens
   tokensRun = 0;
   copiesRun = 0;
@@ -87,7 +87,8 @@ export class FakeService {
     check(new Set(to).size === to.length, `copies to ${to}`);
     for (const block of to) {
       const inUse = [...this.rows.values()].some(({blocks}) => blocks.includes(block));
-      check(!inUse && !pairs.some((other, i) => i % 2 === 0 && other === block), `copy to ${block}`);
+      const isCopied = pairs.some((other, i) => i % 2 === 0 && other === block);
+      check(!inUse && !isCopied, `copy to ${block}`);
     }
     for (let i = 0; i < pairs.length; i += 2) {
       check(this.contents.has(pairs[i]), `copy of block ${pairs[i]}, in which nothing is written`);

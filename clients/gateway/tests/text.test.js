@@ -7,7 +7,7 @@ import {test} from 'node:test';
 import {repository} from '../../node/testing/server.js';
 import {ApiError} from '../src/api_error.js';
 import {TextModel} from '../src/text_model.js';
-import {StopStrings, TextStream} from '../src/text_stream.js';
+import {DecodedStream, StopStrings} from '../src/text_stream.js';
 import {llamaTinyText} from '../testing/gateway.js';
 
 const bytes = new TextModel(join(repository, 'examples/byte-llama'));
@@ -40,12 +40,13 @@ test('a directory without a tokenizer is refused', () => {
 });
 
 test('a character of several tokens comes out with its last one', () => {
-  const stream = new TextStream(bytes);
-  const pieces = [...Buffer.from('a☃b')].map((byte) => stream.push(byte));
-  assert.deepEqual(pieces, ['a', '', '', '☃', 'b']);
-  assert.equal(stream.push(0xe2), '');
-  assert.equal(stream.flush(), '\ufffd');
-  assert.equal(stream.flush(), '');
+  for (const stream of [bytes.textStream(), new DecodedStream(bytes)]) {
+    const pieces = [...Buffer.from('a☃b')].map((byte) => stream.push(byte));
+    assert.deepEqual(pieces, ['a', '', '', '☃', 'b']);
+    assert.equal(stream.push(0xe2), '');
+    assert.equal(stream.flush(), '\ufffd');
+    assert.equal(stream.flush(), '');
+  }
 });
 
 test('pieces of any tokens are the text of all', () => {
@@ -56,9 +57,10 @@ test('pieces of any tokens are the text of all', () => {
   };
   for (let round = 0; round < 300; ++round) {
     const tokens = Array.from({length: 40}, () => random(199));
-    const stream = new TextStream(tiny);
-    const pieces = tokens.map((token) => stream.push(token));
-    assert.equal(pieces.join('') + stream.flush(), tiny.decode(tokens));
+    for (const stream of [tiny.textStream(), new DecodedStream(tiny)]) {
+      const pieces = tokens.map((token) => stream.push(token));
+      assert.equal(pieces.join('') + stream.flush(), tiny.decode(tokens));
+    }
   }
 });
 
