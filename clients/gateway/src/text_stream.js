@@ -68,6 +68,24 @@ export class DecodedStream {
   }
 }
 
+// An answer all of whose text is what it says: pieces as of HarmonyReader.
+export class PlainReader {
+  isDone = false;
+  #stream;
+
+  constructor(stream) {
+    this.#stream = stream;
+  }
+
+  push(token) {
+    return {part: 'content', text: this.#stream.push(token), isFrame: false};
+  }
+
+  flush() {
+    return {part: 'content', text: this.#stream.flush(), isFrame: false};
+  }
+}
+
 // Passes text on up to the first stop string, which is left out. Text that may be the begin of one
 // is held back.
 export class StopStrings {

@@ -121,6 +121,13 @@ for (const fixture of ['granite-hybrid-tiny', 'granite-hybrid-moe-tiny', 'bamba-
       assert.equal(await gateway.stop(), 0, gateway.output);
     });
 
+    test('in steps of a few tokens too', async () => {
+      const gateway = await startGateway(server, '--step-tokens', '9');
+      const asked = prompts.map((prompt) => gateway.complete(request(prompt, {n: 3})));
+      for (const [i, answer] of (await Promise.all(asked)).entries()) check(answer, right[i]);
+      assert.equal(await gateway.stop(), 0, gateway.output);
+    });
+
     test('rows that are preempted for others are answered the same', async () => {
       const tight = await startServer('16KiB'); // of 33 blocks, where four rows want 60
       const gateway = await startGateway(tight, '--prefix-blocks', '100');
