@@ -52,7 +52,7 @@ export class BlockPool {
         if (!(error instanceof ResourceExhaustedError)) throw error;
       }
     }
-    this.#askAgainAt = performance.now() + RETRY_MS;
+    if (missing > 0) this.#askAgainAt = performance.now() + RETRY_MS;
   }
 
   // Gives everything back. No resident row's table may name one of the blocks.
