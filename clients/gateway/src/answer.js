@@ -33,19 +33,26 @@ const completionChoice = ({logprobs, ...rest}) => ({
   logprobs: completionLogprobs(logprobs),
 });
 
+// What a model thought, named as other servers of OpenAI's API do.
+const thoughts = (reasoning) => (reasoning === undefined ? {} : {reasoning_content: reasoning});
+
 const formats = {
   chat: {
     prefix: 'chatcmpl-',
     object: 'chat.completion',
     chunk: 'chat.completion.chunk',
-    whole: ({text, logprobs, ...rest}) => ({
+    whole: ({text, reasoning, logprobs, ...rest}) => ({
       ...rest,
-      message: {role: 'assistant', content: text, refusal: null},
+      message: {role: 'assistant', content: text, refusal: null, ...thoughts(reasoning)},
       logprobs: chatLogprobs(logprobs),
     }),
-    piece: ({text, logprobs, isFirst, ...rest}) => ({
+    piece: ({text, reasoning, logprobs, isFirst, ...rest}) => ({
       ...rest,
-      delta: {...(isFirst && {role: 'assistant'}), ...((text || isFirst) && {content: text})},
+      delta: {
+        ...(isFirst && {role: 'assistant'}),
+        ...((text || isFirst) && {content: text}),
+        ...thoughts(reasoning || undefined),
+      },
       logprobs: chatLogprobs(logprobs),
     }),
   },
@@ -54,7 +61,7 @@ const formats = {
     object: 'text_completion',
     chunk: 'text_completion',
     whole: completionChoice,
-    piece: ({isFirst, ...choice}) => completionChoice(choice),
+    piece: ({isFirst, reasoning, ...choice}) => completionChoice(choice),
   },
 };
 
@@ -70,13 +77,15 @@ export class Answer {
     this.#common = {id, created: Math.floor(Date.now() / 1000), model};
   }
 
-  // choices: {index, text, logprobs, finish_reason} each; logprobs undefined: not asked for.
+  // choices: {index, text, reasoning, logprobs, finish_reason} each; logprobs undefined: not asked
+  // for; reasoning undefined: the model does not think.
   whole(choices, usage) {
     const {object, whole} = this.#format;
     return {...this.#common, object, choices: choices.map(whole), usage};
   }
 
-  // A chunk with a piece of one choice: {index, text, logprobs, finish_reason, isFirst}.
+  // A chunk with a piece of one choice: {index, text, reasoning, logprobs, finish_reason,
+  // isFirst}.
   piece(choice) {
     const {chunk, piece} = this.#format;
     return {...this.#common, object: chunk, choices: [piece(choice)]};

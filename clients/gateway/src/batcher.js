@@ -8,7 +8,8 @@
 // dropped, and computed again from its prompt and the tokens it had.
 //
 // Whole blocks at the begin of a prompt that were computed before are shared, not computed again. A
-// request waits while a row computes what it could share; others pass it by.
+// request waits while a row computes what it could share; others pass it by. Where rows carry
+// state, choices of one prompt begin as copies of the one that computes it (forks.js).
 //
 // Steps are planned before the answers to earlier ones are known. A length is known ahead, so no
 // row is planned beyond it; a stop is not, and tokens that come after it are thrown away. A row
@@ -17,6 +18,7 @@
 import {rowsOf} from 'reprise-client';
 
 import {ApiError} from './api_error.js';
+import {Forks} from './forks.js';
 import {PrefixCache} from './prefix_cache.js';
 
 export class Batcher {
@@ -35,11 +37,13 @@ export class Batcher {
   #maxMaskBytes;
   #maskRoom = 0; // bytes of masks that the step being planned may still take along
   #maxCopies;
+  #forks;
 
   // pool: a BlockPool. stepTokens: of one step, at least maxRows. maxMaskBytes: of the masks of one
   // step together, where it has more than one. maxPrefixBlocks: kept for prompts to come; 0:
   // nothing is shared. maxCopies: blocks that one step may copy. carriesState: rows of the model
-  // carry state beside their KV, which no block holds: then nothing is shared either.
+  // carry state beside their KV, which no block holds: then prompts share nothing, and where
+  // maxPrefixBlocks is not 0, choices of one prompt are forked.
   constructor({
     pool,
     blockSize,
@@ -51,6 +55,7 @@ export class Batcher {
     carriesState = false,
   }) {
     this.#maxCopies = maxCopies;
+    this.#forks = new Forks(carriesState && maxPrefixBlocks > 0 && maxCopies > 0);
     this.#prefixes = new PrefixCache({blockSize, maxUnused: carriesState ? 0 : maxPrefixBlocks});
     this.#maxMaskBytes = maxMaskBytes;
     this.#pool = pool;
@@ -124,8 +129,19 @@ export class Batcher {
     }
     if (this.#waiting.length > 0 && this.#resident.length < this.#rowLimit) {
       const [generation] = this.#waiting;
-      const found = this.#findPrefix(generation);
+      const found = this.#forks.leaderOf(generation) ? undefined : this.#findPrefix(generation);
       if (found) count += this.#blocksToAdmit(generation) - found.length;
+    }
+    return count;
+  }
+
+  // Blocks beside them for those that wait to begin as copies of a row, and find rows.
+  get blocksForForks() {
+    let count = 0;
+    let rows = this.#rowLimit - this.#resident.length;
+    for (const generation of this.#waiting) {
+      const leader = this.#forks.leaderOf(generation);
+      if (leader && --rows >= 0) count += this.#blocksToFork(generation, leader);
     }
     return count;
   }
@@ -142,7 +158,10 @@ export class Batcher {
     this.#retireRows();
     this.#planContinues(request, flight);
     const budget = this.#stepTokens - request.continueRows.length;
-    if (!this.#starved) this.#admit(budget, request, flight);
+    if (!this.#starved) {
+      this.#admitForks(request, flight);
+      this.#admit(budget, request, flight);
+    }
     this.#planChunks(budget, request, flight);
     const runs = request.continueRows.length > 0 || request.chunks.length > 0;
     if (!runs && !(flush && this.#pendingDrops.length > 0)) return undefined;
@@ -184,6 +203,7 @@ export class Batcher {
       this.#markReady(generation, before.row === 0 ? 0 : before.context);
       if (before.row === 0) this.#evict(generation);
       Object.assign(generation, before);
+      this.#forks.lead(generation, before.forkAt);
     }
     this.#letGo(flight);
   }
@@ -204,6 +224,7 @@ export class Batcher {
 
   // The server does not have the row, or is told in the next step; its blocks are free for it.
   #evict(generation) {
+    this.#forks.lead(generation, 0);
     this.#byRow.delete(generation.row);
     this.#resident = this.#resident.filter((other) => other !== generation);
     this.#pool.release(generation.blocks.slice(generation.prefix.length));
@@ -234,8 +255,8 @@ export class Batcher {
   // Notes that the step being planned names the row.
   #touch(generation, flight) {
     if (flight.before.has(generation)) return;
-    const {row, input, context, samples, blocksSent, maskSent} = generation;
-    flight.before.set(generation, {row, input, context, samples, blocksSent, maskSent});
+    const {row, input, context, samples, blocksSent, maskSent, forkAt} = generation;
+    flight.before.set(generation, {row, input, context, samples, blocksSent, maskSent, forkAt});
     ++generation.inFlight;
   }
 
@@ -308,20 +329,63 @@ export class Batcher {
     return this.#blocksFor(Math.min(prompt.length + tokens.length + 1, finalContext));
   }
 
+  #blocksToFork(generation, {forkAt}) {
+    return this.#blocksToAdmit(generation) - Math.floor(forkAt / this.#blockSize);
+  }
+
+  // What waits for a row that is ready now begins as a copy of it, as far as there is room.
+  #admitForks(request, flight) {
+    for (const generation of [...this.#waiting]) {
+      const leader = this.#forks.leaderOf(generation);
+      if (!leader || !this.#forks.isReady(leader)) continue;
+      const mask = generation.matcher?.mask;
+      if (this.#resident.length >= this.#rowLimit || (mask && !this.#hasMaskRoom(mask))) return;
+      const copied = this.#takeForked(generation, leader, request);
+      if (copied === undefined) return;
+      this.#makeResident(generation, copied, mask, flight);
+      request.add.push({...rowToAdd(generation), forkOf: leader.row});
+    }
+  }
+
+  // Blocks for a copy of `leader`: whole ones are shared, the one behind is copied. Returns how
+  // many tokens of that are the row's; undefined: too few blocks, or copies in this step.
+  #takeForked(generation, leader, request) {
+    const {forkAt} = leader;
+    const copied = forkAt % this.#blockSize;
+    if (copied > 0 && request.copyBlocks.length >= 2 * this.#maxCopies) return undefined;
+    const own = this.#take(this.#blocksToFork(generation, leader));
+    if (!own) return undefined;
+    const shared = leader.blocks.slice(0, Math.floor(forkAt / this.#blockSize));
+    if (leader.prefix.length === 0) leader.prefix = this.#prefixes.share(shared);
+    leader.numShared = shared.length;
+    this.#prefixes.use(leader.prefix);
+    generation.prefix = [...leader.prefix];
+    generation.numShared = shared.length;
+    generation.blocks = [...shared, ...own];
+    if (copied > 0) request.copyBlocks.push(leader.blocks[shared.length], own[0]);
+    return copied;
+  }
+
+  // Rows are left for those that wait to begin as copies of a row.
   #admit(budget, request, flight) {
     let left = budget;
+    let numForks = 0;
     for (const {input, context} of this.#resident) left -= Math.max(0, input - context);
     for (const generation of [...this.#waiting]) {
-      if (left <= 0 || this.#resident.length >= this.#rowLimit) return;
+      if (left <= 0 || this.#resident.length + numForks >= this.#rowLimit) return;
+      if (this.#forks.leaderOf(generation)) {
+        ++numForks;
+        continue;
+      }
       const mask = generation.matcher?.mask;
       if (mask && !this.#hasMaskRoom(mask)) return;
       const found = this.#findPrefix(generation);
       if (!found) continue;
       if (!this.#takeBlocks(generation, found)) return;
       const copied = this.#copyPart(generation, found, request, flight);
-      this.#waiting = this.#waiting.filter((other) => other !== generation);
-      this.#touch(generation, flight);
-      this.#makeResident(generation, copied, mask);
+      this.#makeResident(generation, copied, mask, flight);
+      const hasRoom = this.#resident.length < this.#rowLimit;
+      if (hasRoom) this.#forks.begin(generation, this.#waiting);
       request.add.push(rowToAdd(generation));
       left -= generation.input - generation.context;
     }
@@ -353,7 +417,9 @@ export class Batcher {
     return part.count;
   }
 
-  #makeResident(generation, copied, mask) {
+  #makeResident(generation, copied, mask, flight) {
+    this.remove(generation);
+    this.#touch(generation, flight);
     generation.row = this.#nextRow++;
     generation.blocksSent = generation.blocks.length;
     generation.input = generation.prompt.length + generation.tokens.length;
@@ -370,11 +436,15 @@ export class Batcher {
   #planChunks(budget, request, flight) {
     let left = budget;
     for (const generation of this.#resident) {
-      const {input, context, row, preempted, ended} = generation;
+      const {input, context, row, preempted, ended, forkAt} = generation;
       if (left === 0) return;
-      if (preempted || ended || context >= input) continue;
+      const missing = this.#forks.endOf(generation) - context;
+      if (preempted || ended || missing <= 0) continue;
+      const count = chunkOf(missing, left, request.chunks.length === 0);
+      if (count === 0) return;
       this.#touch(generation, flight);
-      const count = Math.min(left, input - context);
+      const goesOn = forkAt > 0 && context === forkAt; // those that found room are copies of it
+      if (goesOn) this.#forks.lead(generation, 0);
       const sample = context + count === input;
       const tokens = Array.from({length: count}, (_, i) => generation.inputToken(context + i));
       request.chunks.push({row, tokens, sample});
@@ -403,6 +473,16 @@ export class Batcher {
     else if (result.finishReason === 'FINISH_REASON_STOP_TOKEN') generation.end('stop');
     else if (generation.tokens.length === generation.maxNewTokens) generation.end('length');
   }
+}
+
+// Tokens of a chunk, of `missing` ones, in a step with room for `left`. One token alone is computed
+// as a sampled one is, which rounds otherwise: none is cut off or left alone but where there is no
+// room for more, and then only of a row whose chunk is the first of its step, so that it goes on.
+function chunkOf(missing, left, isFirst) {
+  if (missing <= left) return missing;
+  const cutsOne = left === 1 || (left === 2 && missing === 3);
+  if (cutsOne) return isFirst ? left : 0;
+  return missing - left === 1 ? left - 1 : left;
 }
 
 // A step names one trace: of those of its rows, that of the row that was added last.

@@ -31,12 +31,15 @@ export class BlockPool {
     this.#free.push(...blocks);
   }
 
-  // Asks the server for what is missing of `count` blocks; there may be fewer afterwards. kept():
-  // how many of them the caller can do without where the server refuses.
-  async reserve(count, kept) {
+  // Asks the server for what is missing of `count` blocks, and of `more` beside them; there may be
+  // fewer afterwards. kept(): how many of `count` the caller can do without where the server
+  // refuses.
+  async reserve(count, kept, more = 0) {
     const missing = count - this.#free.length;
-    if (missing <= 0 || performance.now() < this.#askAgainAt) return;
-    for (const wanted of new Set([Math.max(SPARE, missing), missing, missing - kept()])) {
+    if (missing + more <= 0 || performance.now() < this.#askAgainAt) return;
+    const all = Math.max(SPARE, missing + more);
+    const half = missing + Math.floor(more / 2);
+    for (const wanted of new Set([all, half, missing, missing - kept()])) {
       if (wanted <= 0) break;
       try {
         this.#free.push(...(await this.#session.allocate(wanted)));
@@ -49,7 +52,7 @@ export class BlockPool {
         if (!(error instanceof ResourceExhaustedError)) throw error;
       }
     }
-    this.#askAgainAt = performance.now() + RETRY_MS;
+    if (missing > 0) this.#askAgainAt = performance.now() + RETRY_MS;
   }
 
   // Gives everything back. No resident row's table may name one of the blocks.

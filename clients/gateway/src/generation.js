@@ -19,18 +19,21 @@ export class Generation {
   samples = 0; // tokens sampled, in steps that are answered or in flight
   inFlight = 0; // steps that name the row
   preempted = false;
+  forkAt = 0; // tokens of context with which others begin as copies of the row; 0: none do
 
   // prompt: token ids, at least one. maxNewTokens: at least 1. sampling: of the wire contract.
   // matcher: has `mask`, the tokens that may come next, which changes with each token; may be
-  // undefined. traceId: 16 bytes, or undefined.
+  // undefined. traceId: 16 bytes, or undefined. group: the same object for generations of the same
+  // prompt that came together; may be undefined.
   // onToken(row): takes a RowResult with a token; returns true to end the row there. onEnd(reason,
   // error): called once; reason is 'stop', 'length' or 'error'. Neither may throw.
-  constructor({prompt, maxNewTokens, sampling, matcher, traceId, onToken, onEnd}) {
+  constructor({prompt, maxNewTokens, sampling, matcher, traceId, group, onToken, onEnd}) {
     this.prompt = prompt;
     this.maxNewTokens = maxNewTokens;
     this.sampling = sampling;
     this.matcher = matcher;
     this.traceId = traceId;
+    this.group = group;
     this.onToken = onToken;
     this.onEnd = onEnd;
   }

@@ -19,7 +19,7 @@ const neutral = {
   modalities: [null],
   parallel_tool_calls: [null, true, false],
   prediction: [null],
-  reasoning_effort: [null],
+  reasoning_effort: [null], // and efforts, of models that think
   store: [null, false],
   suffix: [null, ''],
   tool_choice: [null, 'none'],
@@ -27,6 +27,8 @@ const neutral = {
   verbosity: [null],
   web_search_options: [null],
 };
+
+const efforts = ['low', 'medium', 'high'];
 
 const shared = [
   'frequency_penalty',
@@ -61,17 +63,19 @@ function refuse(status, message, param, code) {
   return new ApiError(status, message, {param, code});
 }
 
-function checkFields(body, kind) {
+function checkFields(body, kind, {thinks}) {
   const known = new Set([...shared, ...own[kind], ...inert]);
   for (const [name, value] of Object.entries(body)) {
     if (!known.has(name)) {
       const message = `${name}: got a field that is not known, allowed: ${[...known].sort()}`;
       throw refuse(400, message, name, 'unknown_parameter');
     }
-    const allowed = neutral[name];
+    const allowed = name === 'reasoning_effort' && thinks ? [null, ...efforts] : neutral[name];
     const isNothing = Array.isArray(value) && value.length === 0;
     if (allowed && !isNothing && !allowed.includes(value)) {
-      const message = `${name}: got ${shown(value)}, not supported`;
+      const others = allowed.filter((one) => efforts.includes(one));
+      const what = others.length > 0 ? `allowed: ${others.join(', ')}` : 'not supported';
+      const message = `${name}: got ${shown(value)}, ${what}`;
       throw refuse(400, message, name, 'unsupported_parameter');
     }
   }
@@ -232,12 +236,14 @@ function plainMessage(message, i) {
   return {...message, content: content.map(({text}) => text).join('')};
 }
 
-function chatPrompts(body, textModel) {
+// An answer that keeps to a grammar is said at once.
+function chatPrompts(body, textModel, grammar) {
   const {messages} = body;
   if (!Array.isArray(messages) || messages.length === 0) {
     throw invalid('messages', messages, 'a list of messages that is not empty');
   }
-  return [textModel.encodeChat(messages.map(plainMessage))];
+  const options = {effort: body.reasoning_effort ?? undefined, saysAtOnce: grammar !== undefined};
+  return [textModel.encodeChat(messages.map(plainMessage), options)];
 }
 
 function lengthOf(body, prompts, maxTokens) {
@@ -269,11 +275,13 @@ export function parse(body, kind, context) {
     const message = `The model \`${body.model}\` does not exist, allowed: \`${modelName}\``;
     throw refuse(404, message, 'model', 'model_not_found');
   }
-  checkFields(body, kind);
+  checkFields(body, kind, textModel);
   const grammar = grammarOf(body, jsonFormats);
   const vocabulary = described.model.vocabSize;
   const prompts =
-    kind === 'chat' ? chatPrompts(body, textModel) : completionPrompts(body, textModel, vocabulary);
+    kind === 'chat'
+      ? chatPrompts(body, textModel, grammar)
+      : completionPrompts(body, textModel, vocabulary);
   const choices = numberOf(body, 'n', {least: 1, most: MAX_CHOICES, whole: true, otherwise: 1});
   const numLogprobs = logprobsOf(body, kind, described);
   const {wanted, left} = lengthOf(body, prompts, maxTokens);

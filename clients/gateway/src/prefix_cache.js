@@ -99,6 +99,15 @@ export class PrefixCache {
     return way;
   }
 
+  // A way of the blocks of a row, for that row and copies of it alone: nobody finds it, and none of
+  // it is kept.
+  share(blocks) {
+    const parent = new Prefix('', undefined, undefined, false);
+    const way = blocks.map((block) => new Prefix('', block, parent, false));
+    this.use(way);
+    return way;
+  }
+
   // A row leaves its way. Returns the blocks that are not kept.
   release(way) {
     const freed = [];

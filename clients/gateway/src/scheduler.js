@@ -159,7 +159,7 @@ export class Scheduler {
     if (this.#saidNothingIsShared || this.#options.prefixBlocks === 0) return;
     this.#saidNothingIsShared = true;
     const why = 'rows of this model carry state beside their KV';
-    this.#options.log(`${why}: every prompt is computed whole`);
+    this.#options.log(`${why}: prompts of different requests share nothing`);
   }
 
   async #run() {
@@ -183,7 +183,7 @@ export class Scheduler {
     const deadline = performance.now() + this.#options.queueTimeoutMs;
     for (const generation of this.#batcher.generations) {
       const nothing = {row: 0, blocks: [], blocksSent: 0, prefix: [], numShared: 0, inFlight: 0};
-      Object.assign(generation, nothing, {preempted: false, deadline});
+      Object.assign(generation, nothing, {preempted: false, forkAt: 0, deadline});
     }
     for (;;) {
       try {
@@ -230,7 +230,7 @@ export class Scheduler {
   async #sendNext() {
     if (this.#flights.length >= DEPTH || this.#refused.length > 0) return false;
     const kept = () => this.#batcher.numEvictable;
-    await this.#pool.reserve(this.#batcher.blocksWanted, kept);
+    await this.#pool.reserve(this.#batcher.blocksWanted, kept, this.#batcher.blocksForForks);
     if (this.#refused.length > 0) return false; // meanwhile
     const planned = this.#batcher.plan({flush: this.#flights.length === 0});
     if (!planned) return false;

@@ -11,11 +11,14 @@ function usageOf(request, choices) {
   const first = choices.filter((_, i) => i % request.choices === 0);
   const cached = sum(first.map(({generation}) => generation.cachedTokens));
   const completion = sum(choices.map(({generation}) => generation.tokens.length));
+  const thinks = choices.some(({reasoningTokens}) => reasoningTokens !== undefined);
+  const thought = sum(choices.map(({reasoningTokens}) => reasoningTokens ?? 0));
   return {
     prompt_tokens: prompt,
     completion_tokens: completion,
     total_tokens: prompt + completion,
     prompt_tokens_details: {cached_tokens: cached},
+    ...(thinks && {completion_tokens_details: {reasoning_tokens: thought}}),
   };
 }
 
@@ -36,8 +39,9 @@ function countOf({prompts, choices}, {maxQueue}) {
 function submit(request, {scheduler, textModel, jsonFormats}, onPiece) {
   // Before they are made: a small body may ask for millions.
   scheduler.checkRoom(countOf(request, scheduler));
-  const choices = request.prompts.flatMap((prompt, i) =>
-    Array.from({length: request.choices}, (_, j) => {
+  const choices = request.prompts.flatMap((prompt, i) => {
+    const group = request.choices > 1 ? {} : undefined;
+    return Array.from({length: request.choices}, (_, j) => {
       const index = i * request.choices + j;
       const choice = new Choice({
         index,
@@ -45,11 +49,12 @@ function submit(request, {scheduler, textModel, jsonFormats}, onPiece) {
         request,
         textModel,
         matcher: request.grammar && jsonFormats.matcher(request.grammar),
+        group,
         onPiece: (piece) => onPiece(choice, piece),
       });
       return choice;
-    }),
-  );
+    });
+  });
   try {
     for (const {generation} of choices) scheduler.submit(generation);
   } catch (error) {
@@ -88,15 +93,21 @@ function generate(request, context, response, onPiece) {
 
 async function answerWhole(request, context, response) {
   const texts = new Map();
-  const choices = await generate(request, context, response, ({index}, {text, logprobs}) => {
-    const so = texts.get(index) ?? {text: '', logprobs: []};
-    texts.set(index, {text: so.text + text, logprobs: [...so.logprobs, ...logprobs]});
+  const choices = await generate(request, context, response, ({index}, piece) => {
+    const so = texts.get(index) ?? {text: '', reasoning: '', logprobs: []};
+    texts.set(index, {
+      text: so.text + piece.text,
+      reasoning: so.reasoning + piece.reasoning,
+      logprobs: [...so.logprobs, ...piece.logprobs],
+    });
   });
   if (response.destroyed) return;
   const asked = request.numLogprobs !== undefined;
-  const whole = choices.map(({index, finishReason}) => {
-    const {text, logprobs} = texts.get(index);
-    return {index, text, logprobs: asked ? logprobs : undefined, finish_reason: finishReason};
+  const whole = choices.map(({index, finishReason, reasoningTokens}) => {
+    const {text, reasoning, logprobs} = texts.get(index);
+    const thoughts = reasoningTokens === undefined ? {} : {reasoning};
+    const rest = {logprobs: asked ? logprobs : undefined, finish_reason: finishReason};
+    return {index, text, ...thoughts, ...rest};
   });
   const answer = new Answer(request.kind, context.modelName);
   response.setHeader('content-type', 'application/json');
@@ -115,13 +126,14 @@ async function answerStream(request, context, response) {
     response.write(`data: ${typeof value === 'string' ? value : JSON.stringify(value)}\n\n`);
   };
   try {
-    const choices = await generate(request, context, response, (choice, {text, logprobs}) => {
+    const choices = await generate(request, context, response, (choice, piece) => {
       const {index, finishReason} = choice;
+      const {text, reasoning, logprobs} = piece;
       if (finishReason === 'error') return;
       const isFirst = !begun.has(index);
       begun.add(index);
-      const piece = {index, text, isFirst, finish_reason: finishReason};
-      send(answer.piece({...piece, logprobs: asked ? logprobs : undefined}));
+      const rest = {logprobs: asked ? logprobs : undefined, finish_reason: finishReason};
+      send(answer.piece({index, text, reasoning, isFirst, ...rest}));
     });
     if (request.includeUsage) send(answer.usage(usageOf(request, choices)));
     send('[DONE]');

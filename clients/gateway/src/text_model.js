@@ -4,6 +4,7 @@
 //   tokenizer.json         the tokenizer
 //   tokenizer_config.json  special tokens and, in most directories, chat_template
 //   chat_template.jinja    the template of newer directories; goes before the other
+//   config.json            the architecture
 import {readFileSync} from 'node:fs';
 import {join} from 'node:path';
 
@@ -11,7 +12,9 @@ import {Template} from '@huggingface/jinja';
 import {Tokenizer} from '@huggingface/tokenizers';
 
 import {ApiError} from './api_error.js';
-import {tokenBytesOf} from './token_bytes.js';
+import {FINAL_HEADER, HarmonyReader, harmonyTokens} from './harmony.js';
+import {ByteStream, DecodedStream, PlainReader} from './text_stream.js';
+import {leadingSpacesOf, tokenBytesOf} from './token_bytes.js';
 
 function readText(directory, name) {
   try {
@@ -32,6 +35,9 @@ function readJson(directory, name) {
   }
 }
 
+// How SentencePiece names a single byte.
+const nameOfByte = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
+
 // A special token is text, or an object that holds it.
 const textOf = (token) => token?.content ?? token ?? undefined;
 
@@ -45,9 +51,11 @@ function templateOf(directory, config) {
 export class TextModel {
   #tokenizer;
   #tokenizerJson;
-  #tokenBytes;
+  #bytes; // {known}, or {error} where the kind of vocabulary is not known
   #template;
   #specials;
+  #moreSpecials; // that tokenizer_config.json alone calls special
+  #harmony; // tokens of gpt-oss's format, where answers have it
 
   // Throws Error where tokenizer.json is missing or a file is broken.
   constructor(directory) {
@@ -62,25 +70,67 @@ export class TextModel {
     for (const name of ['bos_token', 'eos_token', 'pad_token', 'unk_token']) {
       this.#specials[name] = textOf(config[name]);
     }
+    const more = (config.additional_special_tokens ?? []).map(textOf);
+    this.#moreSpecials = more.filter((token) => this.#tokenizer.token_to_id(token) !== undefined);
+    const isGptOss = readJson(directory, 'config.json')?.model_type === 'gpt_oss';
+    if (isGptOss || template?.includes('<|channel|>')) {
+      this.#harmony = harmonyTokens((text) => this.#tokenizer.token_to_id(text));
+    }
   }
 
   get hasChatTemplate() {
     return this.#template !== undefined;
   }
 
+  // Answers in a chat are in gpt-oss's format: they think before they speak.
+  get thinks() {
+    return this.#harmony !== undefined;
+  }
+
   // As tokenBytesOf.
   tokenBytes() {
-    return (this.#tokenBytes ??= tokenBytesOf(this.#tokenizerJson));
+    this.#readBytes();
+    if (this.#bytes.error) throw this.#bytes.error;
+    return this.#bytes.known;
+  }
+
+  #readBytes() {
+    if (this.#bytes) return;
+    try {
+      const known = tokenBytesOf(this.#tokenizerJson);
+      for (const token of this.#moreSpecials) known[this.#tokenizer.token_to_id(token)] = undefined;
+      this.#bytes = {known};
+    } catch (error) {
+      this.#bytes = {error};
+    }
   }
 
   // Token ids of a text, with those that the tokenizer puts before or behind one.
   encode(text) {
-    return this.#tokenizer.encode(text).ids;
+    return this.#encode(text, true);
   }
 
-  // Token ids of a chat, up to where the assistant's answer begins. Throws ApiError for messages
-  // that the template refuses.
-  encodeChat(messages) {
+  #encode(text, withSpecials) {
+    const {ids, tokens} = this.#tokenizer.encode(text, {add_special_tokens: withSpecials});
+    const {model} = this.#tokenizerJson;
+    const inBytes = model.type === 'Unigram' && model.byte_fallback;
+    return inBytes ? ids.flatMap((id, i) => this.#fallBack(id, tokens[i])) : ids;
+  }
+
+  // The tokenizers package has no byte fallback of Unigram: text that no token has is named as it
+  // stands, with the id of the unknown token.
+  #fallBack(id, text) {
+    const {unk_id: unknown, vocab} = this.#tokenizerJson.model;
+    if (id !== unknown || text === vocab[unknown][0]) return [id];
+    const names = [...Buffer.from(text)].map(nameOfByte);
+    const bytes = names.map((name) => this.#tokenizer.token_to_id(name));
+    return bytes.includes(undefined) ? [id] : bytes;
+  }
+
+  // Token ids of a chat, up to where the assistant's answer begins. effort: of thinking, for the
+  // template; undefined: its own. saysAtOnce: an answer that could think does not. Throws ApiError
+  // for messages that the template refuses.
+  encodeChat(messages, {effort, saysAtOnce = false} = {}) {
     if (!this.#template) {
       throw new ApiError(400, 'messages: the model has no chat template, use /v1/completions', {
         param: 'messages',
@@ -89,15 +139,37 @@ export class TextModel {
     }
     let text;
     try {
-      text = this.#template.render({...this.#specials, messages, add_generation_prompt: true});
+      const asked = effort === undefined ? {} : {reasoning_effort: effort};
+      const values = {...this.#specials, ...asked, messages, add_generation_prompt: true};
+      text = this.#template.render(values);
     } catch (error) {
       throw new ApiError(400, `messages: the model's chat template: ${error.message}`, {
         param: 'messages',
         code: 'invalid_value',
       });
     }
+    if (this.thinks && saysAtOnce) text += FINAL_HEADER;
     // The template has written the special tokens itself.
-    return this.#tokenizer.encode(text, {add_special_tokens: false}).ids;
+    return this.#encode(text, false);
+  }
+
+  // For the pieces of an answer to a prompt, whose tokens come one by one. kind: 'completion',
+  // which goes on from its prompt, or 'chat', in which an answer is a text of its own.
+  reader(kind, prompt) {
+    if (kind === 'completion') return new PlainReader(this.textStream(prompt));
+    if (!this.thinks) return new PlainReader(this.textStream());
+    const openStream = () => this.textStream();
+    return new HarmonyReader({tokens: this.#harmony, openStream, prompt});
+  }
+
+  // For the text of tokens that come one by one. before: tokens that it goes on from; without any
+  // the text stands alone, and has no space of the tokenizer's own at its begin.
+  textStream(before = []) {
+    this.#readBytes();
+    if (this.#bytes.error) return new DecodedStream(this);
+    const bytesOf = (token) => this.#knownBytes(token);
+    const goesOn = before.some((token) => bytesOf(token)?.length > 0);
+    return new ByteStream(bytesOf, goesOn ? 0 : leadingSpacesOf(this.#tokenizerJson));
   }
 
   // Text of tokens; special ones have none.
@@ -116,11 +188,8 @@ export class TextModel {
   }
 
   #knownBytes(token) {
-    try {
-      return this.tokenBytes()[token];
-    } catch {
-      return undefined;
-    }
+    this.#readBytes();
+    return this.#bytes.known?.[token];
   }
 
   // One token as it is written, special ones and spaces at its begin too.

@@ -1,11 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokens of one answer to pieces of text, as they come.
 
+// Of a vocabulary whose bytes are known. A character of several tokens comes out with its last one,
+// and bytes that are no character as U+FFFD each part.
+export class ByteStream {
+  #bytesOf;
+  #spaces;
+  #decoder = new TextDecoder('utf-8', {ignoreBOM: true});
+
+  // bytesOf(token): undefined where it has no text. spaces: at the begin that are left out.
+  constructor(bytesOf, spaces = 0) {
+    this.#bytesOf = bytesOf;
+    this.#spaces = spaces;
+  }
+
+  // Text that is complete with this token; may be empty.
+  push(token) {
+    const bytes = this.#bytesOf(token);
+    return bytes ? this.#strip(this.#decoder.decode(bytes, {stream: true})) : '';
+  }
+
+  // What was held back, whole or not.
+  flush() {
+    return this.#strip(this.#decoder.decode());
+  }
+
+  #strip(text) {
+    let count = 0;
+    while (count < this.#spaces && text[count] === ' ') ++count;
+    this.#spaces = count < text.length ? 0 : this.#spaces - count;
+    return text.slice(count);
+  }
+}
+
 const REPLACEMENT = '\ufffd'; // what stands for bytes that are no whole character yet
 
-// A token's text depends on those before it: each is decoded behind a few that are known. A
-// character of several tokens comes out with its last one.
-export class TextStream {
+// Of any vocabulary that can be decoded. A token's text depends on those before it: each is decoded
+// behind a few that are known.
+export class DecodedStream {
   #model;
   #tokens = [];
   #begin = 0; // first token of the context
@@ -33,6 +65,24 @@ export class TextStream {
     const now = this.#model.decode(this.#tokens.slice(this.#begin));
     this.#begin = this.#done = this.#tokens.length;
     return now.slice(before.length);
+  }
+}
+
+// An answer all of whose text is what it says: pieces as of HarmonyReader.
+export class PlainReader {
+  isDone = false;
+  #stream;
+
+  constructor(stream) {
+    this.#stream = stream;
+  }
+
+  push(token) {
+    return {part: 'content', text: this.#stream.push(token), isFrame: false};
+  }
+
+  flush() {
+    return {part: 'content', text: this.#stream.flush(), isFrame: false};
   }
 }
 

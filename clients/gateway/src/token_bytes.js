@@ -30,16 +30,22 @@ function sentencePieceDecoder(token) {
   return byte ? Buffer.from(byte, 'hex') : Buffer.from(token.replaceAll('\u2581', ' '));
 }
 
-// Types of the decoder's steps, in order.
+// The decoder's steps, in order.
 function stepsOf(decoder) {
-  return decoder?.type === 'Sequence' ? decoder.decoders.flatMap(stepsOf) : [decoder?.type];
+  if (decoder?.type === 'Sequence') return decoder.decoders.flatMap(stepsOf);
+  return decoder ? [decoder] : [];
 }
 
+const asWritten = (token) => Buffer.from(token);
+
+// {piece, added}: functions from the names of tokens to bytes.
 function decoderOf({model, decoder}) {
-  const steps = stepsOf(decoder);
-  if (steps.includes('ByteLevel')) return byteLevelDecoder();
+  const steps = stepsOf(decoder).map(({type}) => type);
+  if (steps.includes('ByteLevel')) return {piece: byteLevelDecoder(), added: asWritten};
   const spaces = steps.includes('Metaspace') || steps.includes('Replace');
-  if (spaces && ['BPE', 'Unigram'].includes(model.type)) return sentencePieceDecoder;
+  if (spaces && ['BPE', 'Unigram'].includes(model.type)) {
+    return {piece: sentencePieceDecoder, added: sentencePieceDecoder};
+  }
   const got = `a ${model.type} tokenizer whose decoder is ${steps.join(', ') || 'none'}`;
   throw new Error(`got ${got}, allowed: ByteLevel, and BPE or Unigram with Metaspace or Replace`);
 }
@@ -52,11 +58,24 @@ function pairsOf({vocab}) {
 // tokenizer: the contents of tokenizer.json. Throws Error for a kind of vocabulary that is not
 // known.
 export function tokenBytesOf(tokenizer) {
-  const decode = decoderOf(tokenizer);
+  const {piece, added} = decoderOf(tokenizer);
   const bytes = [];
-  for (const [token, id] of pairsOf(tokenizer.model)) bytes[id] = decode(token);
+  for (const [token, id] of pairsOf(tokenizer.model)) bytes[id] = piece(token);
   for (const {id, content, special} of tokenizer.added_tokens ?? []) {
-    bytes[id] = special ? undefined : Buffer.from(content);
+    bytes[id] = special ? undefined : added(content);
   }
   return bytes;
+}
+
+// Of a decoder's step, how many spaces it takes off the begin of a text.
+function spacesOf(step) {
+  if (step.type === 'Strip') return step.content === ' ' ? (step.start ?? 0) : 0;
+  if (step.type !== 'Metaspace') return 0;
+  const {prepend_scheme: scheme, add_prefix_space: adds} = step;
+  return scheme === 'never' || (scheme === undefined && adds === false) ? 0 : 1;
+}
+
+// Spaces that the tokenizer puts before a text, and that its decoder takes off again.
+export function leadingSpacesOf({decoder}) {
+  return stepsOf(decoder).reduce((sum, step) => sum + spacesOf(step), 0);
 }

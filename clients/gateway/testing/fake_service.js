@@ -17,13 +17,13 @@ function check(condition, what) {
 }
 
 export class FakeService {
-  rows = new Map(); // number to {blocks, length, last, mask}
+  rows = new Map(); // number to {blocks, length, last, mask, state}, state the tokens it is of
   contents = new Map(); // block to tokens
   tokensRun = 0;
   copiesRun = 0;
   maxStepTokens = 0; // seen
 
-  // carriesState: rows do, beside their KV, and so begin without context.
+  // carriesState: rows do, beside their KV, and so begin without context or as copies of others.
   constructor(blockSize, {carriesState = false} = {}) {
     this.blockSize = blockSize;
     this.carriesState = carriesState;
@@ -34,9 +34,9 @@ export class FakeService {
     for (const row of request.drop) check(this.rows.delete(row), `drop of row ${row}`);
     this.#copy(request.copyBlocks ?? []);
     const written = new Map([...this.contents].map(([block, tokens]) => [block, tokens.length]));
-    for (const {row, blocks, contextLength, sampling, history} of request.add) {
+    for (const {row, blocks, contextLength, sampling, history, forkOf} of request.add) {
       check(!this.rows.has(row), `add of row ${row}`);
-      check(!this.carriesState || contextLength === 0, `context of row ${row} without its state`);
+      const state = this.#stateOf(row, contextLength, forkOf);
       const mask = sampling?.allowedTokens;
       for (let at = 0; at < contextLength; ++at) {
         const place = at % this.blockSize;
@@ -44,7 +44,8 @@ export class FakeService {
         check(place < known, `context ${contextLength} of row ${row}, not written at ${at}`);
       }
       check(!history || history.length === contextLength, `history of row ${row}`);
-      this.rows.set(row, {blocks: [...blocks], length: contextLength, last: undefined, mask});
+      const added = {blocks: [...blocks], length: contextLength, last: undefined, mask, state};
+      this.rows.set(row, added);
     }
     for (const {row, blocks} of request.append) this.#row(row).blocks.push(...blocks);
     for (const {row, allowedTokens: mask} of request.masks) {
@@ -68,13 +69,26 @@ export class FakeService {
     return {rowErrors: [], rows: this.#columns(ran)};
   }
 
+  // What a row that is added begins with.
+  #stateOf(row, contextLength, forkOf) {
+    if (forkOf === undefined) {
+      check(!this.carriesState || contextLength === 0, `context of row ${row} without its state`);
+      return [];
+    }
+    const {length, state} = this.#row(forkOf);
+    check(this.carriesState, `row ${row} as a fork, where rows carry no state`);
+    check(length === contextLength, `context ${contextLength} of row ${row}, not ${length}`);
+    return [...state];
+  }
+
   #copy(pairs) {
     this.copiesRun += pairs.length / 2;
     const to = pairs.filter((_, i) => i % 2 === 1);
     check(new Set(to).size === to.length, `copies to ${to}`);
     for (const block of to) {
       const inUse = [...this.rows.values()].some(({blocks}) => blocks.includes(block));
-      check(!inUse && !pairs.some((other, i) => i % 2 === 0 && other === block), `copy to ${block}`);
+      const isCopied = pairs.some((other, i) => i % 2 === 0 && other === block);
+      check(!inUse && !isCopied, `copy to ${block}`);
     }
     for (let i = 0; i < pairs.length; i += 2) {
       check(this.contents.has(pairs[i]), `copy of block ${pairs[i]}, in which nothing is written`);
@@ -108,12 +122,15 @@ export class FakeService {
     const place = length % this.blockSize;
     const before = this.contents.get(block) ?? [];
     this.contents.set(block, [...before.slice(0, place), token]);
+    state.state.push(token);
     ++state.length;
   }
 
-  #contextOf({blocks, length}) {
-    const context = blocks.flatMap((block) => this.contents.get(block) ?? []);
-    return context.slice(0, length);
+  #contextOf({blocks, length, state}) {
+    const tokens = blocks.flatMap((block) => this.contents.get(block) ?? []);
+    const context = tokens.slice(0, length);
+    check(!this.carriesState || String(state) === String(context), 'state of another context');
+    return context;
   }
 
   #columns(ran) {

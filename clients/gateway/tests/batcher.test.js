@@ -3,66 +3,9 @@
 import assert from 'node:assert/strict';
 import {describe, test} from 'node:test';
 
-import {Batcher} from '../src/batcher.js';
-import {BlockPool} from '../src/block_pool.js';
-import {Generation} from '../src/generation.js';
-import {FakeService, expectedTokens} from '../testing/fake_service.js';
+import {applyOne, checkAll, finish, makeGeneration, planOne, setUp} from '../testing/batching.js';
+import {expectedTokens} from '../testing/fake_service.js';
 import {isAllowed, makeRandom} from '../testing/json_text.js';
-
-const blockSize = 4;
-
-function makeGeneration(id, promptLength, maxNewTokens, more = {}) {
-  const prompt = Array.from({length: promptLength}, (_, i) => id * 100 + i);
-  const ends = [];
-  const onEnd = (reason) => ends.push(reason);
-  const onToken = () => false;
-  const made = new Generation({prompt, maxNewTokens, sampling: {}, onToken, onEnd, ...more});
-  return Object.assign(made, {id, ends});
-}
-
-// A batcher with its blocks, the service, and steps in flight.
-function setUp({numBlocks = 64, stepTokens = 16, maxRows = 8, ...more} = {}) {
-  const pool = new BlockPool(undefined);
-  pool.release(Array.from({length: numBlocks}, (_, i) => i + 1));
-  const batcher = new Batcher({pool, blockSize, stepTokens, maxRows, ...more});
-  return {pool, batcher, service: new FakeService(blockSize, more), flights: [], numBlocks};
-}
-
-function planOne({batcher, service, flights}) {
-  const planned = batcher.plan({flush: flights.length === 0});
-  if (!planned) return false;
-  flights.push({flight: planned.flight, answer: service.step(planned.request)});
-  return true;
-}
-
-function applyOne({batcher, flights}) {
-  const {flight, answer} = flights.shift();
-  batcher.apply(flight, answer);
-}
-
-// Runs until nothing is left to do, with up to two steps in flight.
-function finish(all, maxSteps = 1000) {
-  for (let i = 0; i < maxSteps; ++i) {
-    if (all.flights.length < 2 && planOne(all)) continue;
-    if (all.flights.length === 0) return;
-    applyOne(all);
-  }
-  assert.fail(`not done after ${maxSteps} steps`);
-}
-
-function checkAll({batcher, pool, service, numBlocks}, generations) {
-  for (const {prompt, tokens, maxNewTokens, ends} of generations) {
-    assert.deepEqual(tokens, expectedTokens(prompt, maxNewTokens));
-    assert.deepEqual(ends, ['length']);
-  }
-  assert.equal(batcher.isEmpty, true);
-  assert.equal(pool.size + batcher.numPrefixBlocks, numBlocks);
-  batcher.forgetPrefixes();
-  const all = pool.take(numBlocks);
-  assert.equal(new Set(all).size, numBlocks);
-  pool.release(all);
-  assert.equal(service.rows.size, 0);
-}
 
 describe('the batcher', () => {
   test('prompts are cut into chunks within the tokens of a step', () => {

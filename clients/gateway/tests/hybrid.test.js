@@ -2,6 +2,7 @@
 // The gateway over models whose rows carry state beside their KV: Mamba-2 in some of their layers.
 import assert from 'node:assert/strict';
 import {cpSync, rmSync, writeFileSync} from 'node:fs';
+import {get} from 'node:http';
 import {join} from 'node:path';
 import {after, before, describe, test} from 'node:test';
 
@@ -30,13 +31,28 @@ const request = (prompt, more) => {
   return {model: 'm', prompt, max_tokens: 24, ...sampling, ...more};
 };
 
+// What the server at a unix socket says of its metrics.
+function metricsAt(socketPath) {
+  return new Promise((resolve, reject) => {
+    const asked = get({socketPath, path: '/metrics'}, async (response) => {
+      const parts = await response.setEncoding('utf8').toArray();
+      resolve(parts.join(''));
+    });
+    asked.on('error', reject);
+  });
+}
+
+const numberIn = (text, name) =>
+  Number(text.split('\n').find((line) => line.startsWith(`${name} `))?.split(' ')[1] ?? NaN);
+
 for (const fixture of ['granite-hybrid-tiny', 'granite-hybrid-moe-tiny', 'bamba-tiny']) {
   describe(`${fixture} behind the gateway`, () => {
     const directory = scratchFolder();
     let server;
-    let right; // choices of the prompts, one request at a time
-    const startServer = (kvCache) => {
-      const flags = ['--max-rows', '4', '--block-size', '5', '--kv-cache', kvCache];
+    let right; // three choices of each prompt, one request for each at a time
+    const metricsPath = join(directory, 'metrics');
+    const startServer = (kvCache, ...more) => {
+      const flags = ['--max-rows', '4', '--block-size', '5', '--kv-cache', kvCache, ...more];
       return new Server(directory, flags).start();
     };
     const startGateway = ({socket}, ...more) => {
@@ -52,12 +68,14 @@ for (const fixture of ['granite-hybrid-tiny', 'granite-hybrid-moe-tiny', 'bamba-
     before(async () => {
       cpSync(join(repository, 'tests/fixtures', fixture), directory, {recursive: true});
       writeTokenizer(directory);
-      server = await startServer('256KiB');
+      server = await startServer('256KiB', '--metrics', `unix:${metricsPath}`);
       const gateway = await startGateway(server, '--prefix-blocks', '0', '--max-rows', '1');
-      right = [];
-      for (const prompt of prompts) {
-        const {body} = await gateway.complete(request(prompt, {n: 3}));
-        right.push(body.choices);
+      right = prompts.map(() => []);
+      for (const [i, prompt] of prompts.entries()) {
+        for (let index = 0; index < 3; ++index) {
+          const {body} = await gateway.complete(request(prompt, {seed: 5 + index}));
+          right[i].push({...body.choices[0], index});
+        }
       }
       assert.equal(await gateway.stop(), 0, gateway.output);
       assert.doesNotMatch(gateway.output, /carry state/);
@@ -80,8 +98,34 @@ for (const fixture of ['granite-hybrid-tiny', 'granite-hybrid-moe-tiny', 'bamba-
       await eventually(async () => (await freeBlocks()) === pool.numBlocks - 1, 'none is kept');
       client.close();
       assert.equal(await gateway.stop(), 0, gateway.output);
-      const said = gateway.output.match(/carry state beside their KV: every prompt is computed/g);
+      const said = gateway.output.match(/carry state beside their KV: prompts of different/g);
       assert.equal(said?.length, 1, gateway.output);
+    });
+
+    test('the prompt of n choices is computed once', async () => {
+      const gateway = await startGateway(server);
+      const given = async () =>
+        numberIn(await metricsAt(metricsPath), 'reprise_prompt_tokens_total');
+      for (const [i, prompt] of prompts.entries()) {
+        const before = await given();
+        check(await gateway.complete(request(prompt, {n: 3})), right[i]);
+        // And of the two others two tokens each.
+        assert.equal((await given()) - before, prompt.length + 4);
+      }
+      const body = await (await fetch(gateway.url.replace('/v1', '/metrics'))).text();
+      const total = prompts.reduce((sum, {length}) => sum + length, 0);
+      const counted = (source) =>
+        numberIn(body, `reprise_gateway_prompt_tokens_total{source="${source}"}`);
+      assert.equal(counted('computed'), total + 4 * prompts.length);
+      assert.equal(counted('cached'), 2 * total - 4 * prompts.length);
+      assert.equal(await gateway.stop(), 0, gateway.output);
+    });
+
+    test('in steps of a few tokens too', async () => {
+      const gateway = await startGateway(server, '--step-tokens', '9');
+      const asked = prompts.map((prompt) => gateway.complete(request(prompt, {n: 3})));
+      for (const [i, answer] of (await Promise.all(asked)).entries()) check(answer, right[i]);
+      assert.equal(await gateway.stop(), 0, gateway.output);
     });
 
     test('rows that are preempted for others are answered the same', async () => {

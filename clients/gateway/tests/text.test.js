@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokens to text: tokenizers, chat templates, pieces of characters, stop strings.
 import assert from 'node:assert/strict';
+import {rmSync, writeFileSync} from 'node:fs';
 import {join} from 'node:path';
 import {test} from 'node:test';
 
-import {repository} from '../../node/testing/server.js';
+import {repository, scratchFolder} from '../../node/testing/server.js';
 import {ApiError} from '../src/api_error.js';
 import {TextModel} from '../src/text_model.js';
-import {StopStrings, TextStream} from '../src/text_stream.js';
+import {DecodedStream, StopStrings} from '../src/text_stream.js';
 import {llamaTinyText} from '../testing/gateway.js';
+import {tokenizerText} from '../testing/tokenizer_text.js';
 
 const bytes = new TextModel(join(repository, 'examples/byte-llama'));
 const tiny = new TextModel(llamaTinyText);
@@ -39,13 +41,27 @@ test('a directory without a tokenizer is refused', () => {
   assert.throws(() => new TextModel('/no/such/directory'), /tokenizer.json: no such file/);
 });
 
+test('tokens that the config alone calls special have no text', () => {
+  const folder = scratchFolder();
+  const text = tokenizerText({names: ['a', 'b', 'c'], specials: [], merges: []});
+  writeFileSync(join(folder, 'tokenizer.json'), text);
+  const config = {additional_special_tokens: ['b', {content: 'c'}, 'not there']};
+  writeFileSync(join(folder, 'tokenizer_config.json'), JSON.stringify(config));
+  const model = new TextModel(folder);
+  rmSync(folder, {recursive: true});
+  const stream = model.textStream();
+  assert.deepEqual([0, 1, 2, 0].map((token) => stream.push(token)), ['a', '', '', 'a']);
+  assert.equal(model.tokenText(1), 'b');
+});
+
 test('a character of several tokens comes out with its last one', () => {
-  const stream = new TextStream(bytes);
-  const pieces = [...Buffer.from('a☃b')].map((byte) => stream.push(byte));
-  assert.deepEqual(pieces, ['a', '', '', '☃', 'b']);
-  assert.equal(stream.push(0xe2), '');
-  assert.equal(stream.flush(), '\ufffd');
-  assert.equal(stream.flush(), '');
+  for (const stream of [bytes.textStream(), new DecodedStream(bytes)]) {
+    const pieces = [...Buffer.from('a☃b')].map((byte) => stream.push(byte));
+    assert.deepEqual(pieces, ['a', '', '', '☃', 'b']);
+    assert.equal(stream.push(0xe2), '');
+    assert.equal(stream.flush(), '\ufffd');
+    assert.equal(stream.flush(), '');
+  }
 });
 
 test('pieces of any tokens are the text of all', () => {
@@ -56,9 +72,10 @@ test('pieces of any tokens are the text of all', () => {
   };
   for (let round = 0; round < 300; ++round) {
     const tokens = Array.from({length: 40}, () => random(199));
-    const stream = new TextStream(tiny);
-    const pieces = tokens.map((token) => stream.push(token));
-    assert.equal(pieces.join('') + stream.flush(), tiny.decode(tokens));
+    for (const stream of [tiny.textStream(), new DecodedStream(tiny)]) {
+      const pieces = tokens.map((token) => stream.push(token));
+      assert.equal(pieces.join('') + stream.flush(), tiny.decode(tokens));
+    }
   }
 });
 
