@@ -124,6 +124,25 @@ TEST(GraphDump, TellsWhichNodesBeginEarly) {
   EXPECT_THAT(DiffGraphs(older, dump), IsEmpty());
 }
 
+// Where no table chose any, nothing is said of it.
+TEST(GraphDump, TellsWhichKernelsATableChose) {
+  GraphDump dump = Dump({Node("norm"), Node("linear", "8x4")});
+  EXPECT_THAT(GraphText(dump, kNoWidth), Not(HasSubstr("table")));
+  EXPECT_EQ(GraphToJson(dump)["nodes"][1]["from_table"], false);
+  const GraphDump before = dump;
+  dump.nodes[1].from_table = true;
+  const std::string text = GraphText(dump, kNoWidth);
+  EXPECT_THAT(text, HasSubstr("2 kernels, 1 of them chosen by the linear table, 0 other nodes"));
+  EXPECT_THAT(text, HasSubstr("48 B          -    reprise_norm\n"));
+  EXPECT_THAT(text, HasSubstr("48 B      table  reprise_linear\n"));
+  const json written = GraphToJson(dump);
+  EXPECT_EQ(written["nodes"][1]["from_table"], true);
+  ASSERT_OK_AND_ASSIGN(const GraphDump read, ParseGraph("a.json", written.dump()));
+  EXPECT_EQ(read.nodes, dump.nodes);
+  ASSERT_EQ(DiffGraphs(before, dump).size(), 1u);
+  EXPECT_EQ(DiffGraphs(before, dump)[0].what, "chosen by - -> table");
+}
+
 TEST(GraphDump, RefusesFilesThatAreWrong) {
   const auto says = [](const char* place, json value, const char* message) {
     json dump = GraphToJson(Dump({Node("norm")}));
