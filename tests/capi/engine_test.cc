@@ -68,7 +68,7 @@ TEST(CApiEngineOptions, AreRefusedByName) {
   options = TinyOptions(kModel);
   options.linear_table = "{}";
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
-                 "linear table: schema: got null, allowed \"reprise-linear-table/1\"");
+                 "linear table: schema: got nothing, allowed \"reprise-linear-table/1\"");
   options = TinyOptions(kModel);
   options.adjust_logits = 2;
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
