@@ -115,7 +115,7 @@ absl::Status List(const ListFlags& flags, const Invocation& invocation) {
                                     "other nodes", "capture",  "driver bytes"};
   if (info.linear_table_ranges) {
     heads.emplace_back("by table");
-    by_table = nlohmann::json::object();
+    by_table = nlohmann::json::array();
   }
   Table table(heads);
   for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
@@ -129,7 +129,7 @@ absl::Status List(const ListFlags& flags, const Invocation& invocation) {
                                       FormatBytes(captured.device_bytes)};
       if (info.linear_table_ranges) {
         REPRISE_ASSIGN_OR_RETURN(const int64_t nodes, NumFromTable(profiler, captured.bucket.name));
-        by_table[captured.bucket.name] = nodes;
+        by_table.push_back({{"graph", captured.bucket.name}, {"kernel_nodes", nodes}});
         row.push_back(absl::StrCat(nodes));
       }
       table.AddRow(std::move(row));
