@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `reprise tune` as users run it. Of attention: a tree that `bench attention --tree` takes, a run
-// that is continued, and what is refused before anything is measured.
+// `reprise tune` as users run it. Of attention: a tree that `bench attention --tree` takes, and a
+// run that is continued. Of linear layers: a table that engines take, and tables that they refuse.
+// And what is refused before anything is measured.
 #include <signal.h>
 
 #include <algorithm>
@@ -278,7 +279,7 @@ TEST_F(TuneLinearProgram, TablesWithEntriesAreTakenAndShown) {
   // The shape of some linear layer, and the one kernel that it may have.
   std::string shape;
   for (const json& node : json::parse(ReadTextFile(File("dump.json")))["nodes"])
-    if (node["op"] == "linear_native") shape = node["shape"];
+    if (node["op"] == "linear_native" && shape.empty()) shape = node["shape"];
   const size_t by = shape.find('x');
   ASSERT_NE(by, shape.npos);
   table["layers"] = {
