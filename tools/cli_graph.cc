@@ -86,6 +86,7 @@ absl::StatusOr<GraphDump> DumpOf(const LoadedEngine& loaded, const std::string& 
   if (captured_nodes) {
     REPRISE_ASSIGN_OR_RETURN(nodes, AskDevice(profiler, graph, *std::move(nodes)));
   }
+  REPRISE_ASSIGN_OR_RETURN(std::vector<kernels::ListedStage> stages, profiler.ListStages(graph));
   const engine::EngineInfo& info = loaded.engine->info();
   const graphs::CapturedBucket& captured = *FindBucket(info, graph);
   return GraphDump{.where = absl::StrCat(info.model.name, " on ", DeviceText(info.device)),
@@ -94,7 +95,8 @@ absl::StatusOr<GraphDump> DumpOf(const LoadedEngine& loaded, const std::string& 
                    .device_bytes = captured.device_bytes,
                    .captured = captured_nodes,
                    .knows_early = captured_nodes,
-                   .nodes = *std::move(nodes)};
+                   .nodes = *std::move(nodes),
+                   .stages = std::move(stages)};
 }
 
 // Kernels of a graph that the linear table chose.

@@ -12,6 +12,7 @@
 #include "models/config/json_input.h"
 #include "models/weights/file_input.h"
 #include "runtime/status_macros.h"
+#include "tools/graph/stage_dump.h"
 #include "tools/table.h"
 #include "tools/units.h"
 
@@ -249,7 +250,9 @@ std::string GraphText(const GraphDump& dump, size_t width) {
     row.push_back(node.kernel);
     table.AddRow(std::move(row));
   }
-  return absl::StrCat(Paragraph(Heading(dump), width), "\n", table.ToString(width));
+  return absl::StrCat(Paragraph(Heading(dump), width), "\n", table.ToString(width),
+                      dump.stages.empty() ? "" : "\n",
+                      dump.stages.empty() ? "" : StagesText(dump.stages, width));
 }
 
 std::string GraphDot(const GraphDump& dump) {
@@ -287,7 +290,8 @@ json GraphToJson(const GraphDump& dump) {
             {"nodes_from", NodesFrom(dump)}}},
           {"nodes", std::move(nodes)},
           {"edges", std::move(edges)},
-          {"early_edges", dump.knows_early ? std::move(early) : json(nullptr)}};
+          {"early_edges", dump.knows_early ? std::move(early) : json(nullptr)},
+          {"stages", StagesToJson(dump.stages)}};
 }
 
 absl::StatusOr<GraphDump> ParseGraph(const std::string& file, std::string_view text) {
