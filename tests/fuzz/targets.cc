@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/attention_tree_text.h"
+#include "engine/linear_table_text.h"
 #include "graphs/graph_nodes.h"
 #include "grpcpp/impl/grpc_library.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -473,6 +474,22 @@ std::vector<std::string> MetricsSeeds() {
       "h_bucket{le=\"0.1\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 0.4\nh_count 2\n"};
 }
 
+// What is written is read as the same table.
+bool TakeLinearTable(std::string_view bytes) {
+  const auto named = engine::ParseLinearTable(bytes);
+  if (!named.ok()) return false;
+  const auto again = engine::ParseLinearTable(engine::LinearTableText(*named));
+  REPRISE_CHECK(again.ok() && again->table == named->table);
+  return true;
+}
+
+std::vector<std::string> LinearTableSeeds() {
+  return {R"({"schema":"reprise-linear-table/1","made_for":{"device":"a","dtype":"bf16"},)"
+          R"("layers":[{"weights":"bf16","group_size":0,"out_features":64,"in_features":512,)"
+          R"("kernels":[{"rows_from":1,"rows_to":2,"kernel":"reprise_linear_group_bf16_16"},)"
+          R"({"rows_from":3,"rows_to":8,"kernel":"reprise_linear_packed_bf16_32"}]}]})"};
+}
+
 constexpr Target kTargets[] = {{"step", TakeStep, StepSeeds},
                                {"stream", TakeStreamMessage, StreamSeeds},
                                {"unary", TakeUnaryMessage, UnarySeeds},
@@ -495,6 +512,7 @@ constexpr Target kTargets[] = {{"step", TakeStep, StepSeeds},
                                {"reference_logits", TakeReferenceLogits, ReferenceLogitsSeeds},
                                {"recording", TakeRecording, RecordingSeeds},
                                {"attention_tree", TakeAttentionTree, AttentionTreeSeeds},
+                               {"linear_table", TakeLinearTable, LinearTableSeeds},
                                {"profile", TakeProfile, ProfileSeeds},
                                {"simulated_device", TakeSimulatedDevice, ProfileSeeds},
                                {"graph", TakeGraph, GraphSeeds},
