@@ -223,8 +223,22 @@ class TuneLinearProgram : public ::testing::Test {
   static std::vector<std::string> WithTable(std::vector<std::string> command,
                                             const std::string& table) {
     command.insert(command.end(), {"--model", ShippedModel(), "--device", "host", "--kv-cache",
-                                   "4MiB", "--max-rows", "2", "--linear-table", table});
+                                   "16MiB", "--max-rows", "2", "--linear-table", table});
     return command;
+  }
+  // One shape, and one range: of two rows.
+  static json Layers(const std::string& weights, int out_features, int in_features,
+                     const std::string& kernel) {
+    json range = {{"rows_from", 2}, {"rows_to", 2}, {"kernel", kernel}};
+    json layer = {{"weights", weights},
+                  {"group_size", 0},
+                  {"out_features", out_features},
+                  {"in_features", in_features}};
+    layer["kernels"] = json::array();
+    layer["kernels"].push_back(std::move(range));
+    json layers = json::array();
+    layers.push_back(std::move(layer));
+    return layers;
   }
   void ExpectRefused(const std::string& table, const std::string& says) const {
     std::ofstream(File("refused.json")) << table;
@@ -282,13 +296,8 @@ TEST_F(TuneLinearProgram, TablesWithEntriesAreTakenAndShown) {
     if (node["op"] == "linear_native" && shape.empty()) shape = node["shape"];
   const size_t by = shape.find('x');
   ASSERT_NE(by, shape.npos);
-  table["layers"] = {
-      {{"weights", dtype},
-       {"group_size", 0},
-       {"out_features", std::stoi(shape.substr(0, by))},
-       {"in_features", std::stoi(shape.substr(by + 1))},
-       {"kernels",
-        {{{"rows_from", 2}, {"rows_to", 2}, {"kernel", "reprise_linear_native_" + dtype}}}}}};
+  table["layers"] = Layers(dtype, std::stoi(shape.substr(0, by)), std::stoi(shape.substr(by + 1)),
+                           "reprise_linear_native_" + dtype);
   EXPECT_THAT(SchemaErrors(SchemaNamed("linear_table"), table), IsEmpty());
   std::ofstream(File("one.json")) << table.dump();
   Program one(WithTable({"graph", "dump", "--graph", "decode/2", "--json", File("one_dump.json")},
@@ -315,14 +324,7 @@ TEST_F(TuneLinearProgram, EnginesRefuseTablesThatCannotServe) {
     return other.dump();
   };
   const std::string dtype = table["made_for"]["dtype"];
-  const auto entry = [&](const std::string& kernel) {
-    return json::array(
-        {{{"weights", dtype},
-          {"group_size", 0},
-          {"out_features", 64},
-          {"in_features", 64},
-          {"kernels", json::array({{{"rows_from", 1}, {"rows_to", 2}, {"kernel", kernel}}})}}});
-  };
+  const auto entry = [&](const std::string& kernel) { return Layers(dtype, 64, 64, kernel); };
   ExpectRefused("{", "refused.json: linear table");
   ExpectRefused(with("/schema", "reprise-linear-table/2"), "linear table: schema: got");
   ExpectRefused(with("/made_for/device", "another"), "made for device 'another', got '");
