@@ -136,6 +136,12 @@ TEST(LinearTuner, KeepsItWhereTheRivalsSpreadIsTheWiderOne) {
   EXPECT_EQ(tuned.cells[0].chosen, 0u);
 }
 
+TEST(LinearTuner, OneReplayDecidesNothing) {
+  FakeTimer timer(Only(Group16(), 500));
+  ASSERT_OK_AND_ASSIGN(const TunedLinear tuned, Tune(&timer, {16}, 1, {.rounds = 1, .replays = 1}));
+  EXPECT_EQ(tuned.cells[0].chosen, 0u);
+}
+
 TEST(LinearTuner, ASlowerKernelIsNeverChosen) {
   FakeTimer timer(Only(Group16(), 1100));
   ASSERT_OK_AND_ASSIGN(const TunedLinear tuned, Tune(&timer, {1, 16, 64}));

@@ -59,7 +59,7 @@ class CellTuner {
     });
   }
 
-  // Of those that were measured in all rounds.
+  // Of those that were measured in all rounds. One replay alone has no spread, and says nothing.
   void Choose(const std::vector<size_t>& order) {
     size_t best = 0;
     for (const size_t i : order)
@@ -67,7 +67,8 @@ class CellTuner {
     const LinearKernelTimes& built_in = cell_.built_in();
     const LinearKernelTimes& rival = cell_.kernels[best];
     const double spread = std::max(built_in.SpreadNs(), rival.SpreadNs());
-    if (built_in.MedianNs() - rival.MedianNs() > spread) cell_.chosen = best;
+    const bool is_known = built_in.ns.count() > 1;
+    if (is_known && built_in.MedianNs() - rival.MedianNs() > spread) cell_.chosen = best;
   }
 
   const LinearTunerOptions& options_;
