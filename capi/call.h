@@ -99,7 +99,7 @@ REPRISE_STRUCT(reprise_bucket_report, workspace_bytes, "bucket report", 128);
 REPRISE_STRUCT(reprise_verify_report, bytes, "verify report", 24);
 REPRISE_STRUCT(reprise_audit_report, foreign_address, "audit report", 80);
 REPRISE_STRUCT(reprise_move_report, num_recaptured, "move report", 40);
-REPRISE_STRUCT(reprise_engine_options, round_activations, "engine options", 184);
+REPRISE_STRUCT(reprise_engine_options, linear_table, "engine options", 184);
 REPRISE_STRUCT(reprise_engine_info, row_state_bytes, "engine info", 240);
 REPRISE_STRUCT(reprise_pool_info, free_swap_states, "pool info", 32);
 REPRISE_STRUCT(reprise_session_limits, account, "session limits", 16);

@@ -122,6 +122,7 @@ absl::StatusOr<engine::DecodeEngineOptions> EngineOptions(const reprise_engine_o
   options.swap_bytes = given.swap_bytes;
   REPRISE_ASSIGN_OR_RETURN(options.round_activations,
                            ReadSwitch("round_activations", given.round_activations));
+  options.linear_table = Text(given.linear_table);
   // The engine says how many it allows.
   options.max_draft_tokens = static_cast<uint32_t>(std::min(given.max_draft_tokens, kUint32Max));
   return options;

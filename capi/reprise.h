@@ -500,6 +500,7 @@ typedef struct reprise_engine_options {
   uint64_t swap_bytes;         // of the host's pinned memory, for blocks that are swapped; 0: none
   uint64_t max_draft_tokens;   // of a step, all rows together, at most 65535; 0: none may come
   uint64_t round_activations;  // true: linear layers of E4M3 weights round what they read to E4M3
+  const char* linear_table;    // text of a linear table (docs/tune_linear.md); NULL: none
 } reprise_engine_options;
 
 // Strings and arrays are valid as long as the engine's handle.

@@ -203,6 +203,10 @@ const StartReport& EngineProfiler::start_report() const { return engine_.impl_->
 absl::StatusOr<std::vector<graphs::GraphNode>> EngineProfiler::ListNodes(std::string_view graph) {
   return engine_.impl_->ListNodes(graph);
 }
+absl::StatusOr<std::vector<kernels::ListedStage>> EngineProfiler::ListStages(
+    std::string_view graph) {
+  return engine_.impl_->ListStages(graph);
+}
 absl::StatusOr<graphs::CapturedNodes> EngineProfiler::ListCapturedNodes(std::string_view graph) {
   return engine_.impl_->ListCapturedNodes(graph);
 }

@@ -443,6 +443,12 @@ absl::StatusOr<std::vector<graphs::GraphNode>> DecodeEngine::Impl::ListNodes(
   return parts_->graphs->ListNodes(graph);
 }
 
+absl::StatusOr<std::vector<kernels::ListedStage>> DecodeEngine::Impl::ListStages(
+    std::string_view graph) {
+  absl::MutexLock lock(&mutex_);
+  return parts_->graphs->ListStages(graph);
+}
+
 absl::StatusOr<graphs::CapturedNodes> DecodeEngine::Impl::ListCapturedNodes(
     std::string_view graph) {
   absl::MutexLock lock(&mutex_);

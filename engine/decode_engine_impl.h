@@ -95,6 +95,7 @@ class DecodeEngine::Impl {
   absl::Status ReadStamps(bool decode, uint32_t size, StepStamps* stamps);
   absl::Status ReadLastStamps(StepStamps* stamps);
   absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph);
+  absl::StatusOr<std::vector<kernels::ListedStage>> ListStages(std::string_view graph);
   absl::StatusOr<graphs::CapturedNodes> ListCapturedNodes(std::string_view graph);
   const StartReport& start_report() const { return parts_->start; }
 

@@ -5,6 +5,7 @@
 #define REPRISE_ENGINE_ENGINE_INFO_H_
 
 #include <cstdint>
+#include <optional>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -88,6 +89,9 @@ struct EngineInfo {
                                      : kernels::WeightFormatOf(dtype);
   }
   LinearPolicy linear = LinearPolicy::kRowMajor;  // what runs: never kTuned
+  // Ranges of rows for which the linear table names a kernel, of all shapes, whether the model has
+  // them or not. Unset: there is no table.
+  std::optional<uint32_t> linear_table_ranges = {};
   // Rows of the largest decode bucket whose layers are one kernel (DecodePolicy), of those that the
   // engine started with; 0: none is.
   uint32_t step_kernel_rows = 0;

@@ -98,6 +98,10 @@ struct DecodeEngineOptions {
   // Text of the tree by which attention's plan decides (docs/attention_tree.md); empty: the default
   // tree. It must be made for this device and model. DecodeEngine::SetAttentionTree replaces it.
   std::string attention_tree = {};
+  // Text of the table by which linear layers take other kernels than their own choice, of the same
+  // bits, for some shapes and rows (docs/tune_linear.md); empty: none. It must be made for this
+  // device and dtype. Not with LinearPolicy::kPortable.
+  std::string linear_table = {};
   // A row's bits do not depend on its neighbours. False: trees may cut rows by features of the
   // whole batch, and may be replaced by any other while rows are resident.
   bool batch_invariant = true;

@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine_setup.h"
+#include "engine/linear_table_text.h"
 #include "engine/memory_fill.h"
+#include "kernels/linear/linear_choice.h"
 #include "kernels/plan/plan.h"
 #include "runtime/status_macros.h"
 
@@ -95,6 +97,7 @@ absl::Status EngineParts::Load(const models::ModelSource& source, const DecodeEn
   clock_.Mark("model config");
   REPRISE_ASSIGN_OR_RETURN(stream, device.CreateStream());
   REPRISE_ASSIGN_OR_RETURN(kernel_set, kernels::KernelSet::Load(device, options.dtype));
+  REPRISE_RETURN_IF_ERROR(LoadLinearTable());
   REPRISE_ASSIGN_OR_RETURN(decoder, models::Decoder::Create(info.model));
   clock_.Mark("kernels");
   REPRISE_RETURN_IF_ERROR(LoadModelWeights(source, progress));
@@ -119,6 +122,23 @@ absl::Status EngineParts::LoadModelWeights(const models::ModelSource& source,
   REPRISE_ASSIGN_OR_RETURN(weights, LoadWeights(device, source, *decoder, *kernel_set,
                                                 info.kv_dtype, info.linear, progress, &clock_));
   info.memory.weights_bytes = weights.bytes();
+  return absl::OkStatus();
+}
+
+absl::Status EngineParts::LoadLinearTable() {
+  if (options.linear_table.empty()) return absl::OkStatus();
+  const bool simulated = diagnostics.simulation != nullptr;
+  if (simulated || options.linear == LinearPolicy::kPortable)
+    return absl::InvalidArgumentError(
+        absl::StrCat("linear table: got one ",
+                     simulated ? "in a simulation, which runs no layers"
+                               : "with linear layers that are portable",
+                     "; allowed: with linear layers that are tuned, row-major or packed"));
+  REPRISE_ASSIGN_OR_RETURN(NamedLinearTable named, ParseLinearTable(options.linear_table));
+  REPRISE_RETURN_IF_ERROR(CheckTableSite(named, info.device.name, info.dtype));
+  REPRISE_RETURN_IF_ERROR(kernels::CheckLinearTable(*kernel_set, named.table));
+  kernel_set->linear_table = std::move(named.table);
+  info.linear_table_ranges = static_cast<uint32_t>(kernel_set->linear_table.size());
   return absl::OkStatus();
 }
 

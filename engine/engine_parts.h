@@ -92,6 +92,8 @@ class EngineParts {
                     const ProgressFn& progress);
   absl::Status LoadModelWeights(const models::ModelSource& source, const ProgressFn& progress);
   absl::Status LoadAttentionTree();
+  // Into kernel_set, before anything asks what launches take.
+  absl::Status LoadLinearTable();
   absl::Status CreateRings();
   absl::Status CreatePool();
   absl::Status CreateExportSpace(const models::KvGeometry& geometry);

@@ -30,6 +30,7 @@
 #include "engine/step_stamps.h"
 #include "graphs/captured_nodes.h"
 #include "graphs/graph_nodes.h"
+#include "kernels/step_kernel/stage_list.h"
 #include "runtime/device.h"
 
 namespace reprise::engine {
@@ -88,7 +89,10 @@ class EngineProfiler {
   // The nodes of one of the engine's own graphs, which EngineInfo names: "decode/8". Needs no
   // Capture and launches nothing. Errors: NotFound lists the names.
   absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph);
-  // The same as a captured graph has them: captures the graph's work once more, on a stream of its
+  // The stages of its step kernel, in order; none where its layers are no such kernel. Errors:
+  // likewise.
+  absl::StatusOr<std::vector<kernels::ListedStage>> ListStages(std::string_view graph);
+  // The nodes as a captured graph has them: captures the graph's work once more, on a stream of its
   // own, asks the device, and drops it unreplayed. graphs::AsCaptured compares the two.
   // Allocates and synchronises. Errors: likewise; Unimplemented where the device does not tell
   // (HIP); FailedPrecondition while steps are in flight; Unavailable after a device fault; those of

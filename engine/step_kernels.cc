@@ -67,6 +67,12 @@ absl::Status StepKernels::Enqueue(runtime::Stream& stream, const kernels::Kernel
                              {.stages = bucket->stages, .done = done_, .counters = counters_});
 }
 
+std::vector<kernels::ListedStage> StepKernels::ListStages(uint32_t rows) const {
+  const Bucket* const bucket = Find(rows);
+  REPRISE_CHECK(bucket != nullptr);
+  return kernels::ListStages(bucket->plan);
+}
+
 uint32_t StepKernels::max_rows() const {
   uint32_t most = 0;
   for (const Bucket& bucket : buckets_) most = std::max(most, bucket.rows);

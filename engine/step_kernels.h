@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/kernel_set.h"
+#include "kernels/step_kernel/stage_list.h"
 #include "kernels/step_kernel/step_kernel.h"
 #include "runtime/device.h"
 #include "runtime/memory/arena.h"
@@ -41,6 +42,8 @@ class StepKernels {
   // REQUIRES: Has(rows).
   absl::Status Enqueue(runtime::Stream& stream, const kernels::KernelSet& kernels,
                        uint32_t rows) const;
+  // What its kernel does, stage by stage. REQUIRES: Has(rows).
+  std::vector<kernels::ListedStage> ListStages(uint32_t rows) const;
   // Rows of the largest such bucket.
   uint32_t max_rows() const;
   size_t bytes() const { return arena_.bytes(); }

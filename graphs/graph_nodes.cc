@@ -26,7 +26,8 @@ GraphNode KernelNode(const runtime::Kernel& kernel, const runtime::LaunchShape& 
           .grid_y = shape.grid_y,
           .block = shape.block,
           .shared_bytes = shape.shared_bytes,
-          .argument_bytes = argument_bytes};
+          .argument_bytes = argument_bytes,
+          .from_table = label.from_table};
 }
 
 // Enqueues nothing: writes down what would be.

@@ -28,6 +28,7 @@ struct GraphNode {
   unsigned block = 0;         // threads
   size_t shared_bytes = 0;    // dynamic shared memory of a block
   size_t argument_bytes = 0;  // copied into the graph
+  bool from_table = false;    // of its label: a table that was measured chose the kernel
   // Of any node, as a device tells it of a captured graph (captured_nodes.h), and false before one
   // is asked: it may begin before the node ahead of it has ended.
   bool early = false;

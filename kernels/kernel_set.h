@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/kernel_instance.h"
+#include "kernels/linear/linear_table.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 
@@ -54,6 +55,9 @@ class KernelSet {
 
   runtime::DType dtype = runtime::DType::kF32;
   runtime::DeviceProperties device;
+  // What Linear follows (linear_choice.h): CheckLinearTable has accepted it. Set before anything
+  // asks what launches take, and left alone from there on.
+  LinearTable linear_table;
 
  private:
   std::unique_ptr<runtime::KernelModule> module_;

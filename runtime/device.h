@@ -60,6 +60,8 @@ struct LaunchLabel {
   // Of the matrix that this launch works on, where there is one; shown as "<rows>x<columns>".
   int64_t rows = 0;
   int64_t columns = 0;
+  // Whether a table that was measured on the device chose the kernel, and not the op itself.
+  bool from_table = false;
 };
 
 // The static shape of a launch. Never depends on live lengths.

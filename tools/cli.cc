@@ -44,6 +44,7 @@ constexpr char kProgramExamples[] =
     "  reprise graph list --model examples/byte-llama\n"
     "  reprise bench attention --rows 1,8 --contexts 128,1k\n"
     "  reprise tune attention --device cuda --out tree.json --journal tune.jsonl\n"
+    "  reprise tune linear --device cuda --preset llama-3.1-8b --out table.json\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done, and what was measured is beyond a bound "
     "(`profile --assert`, `compare`, `check --reference`), 128 + n ended by signal n. `reprise "

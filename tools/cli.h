@@ -94,6 +94,9 @@ Command AddManCommand(CLI::App* root);
 Command AddBenchAttentionCommand(CLI::App* bench);
 Command AddBenchLinearCommand(CLI::App* bench);
 Command AddBenchStepCommand(CLI::App* bench);
+// What can be tuned: each adds its subcommand to `tune`.
+Command AddTuneAttentionCommand(CLI::App* tune);
+Command AddTuneLinearCommand(CLI::App* tune);
 
 // Adds an option whose text goes through `parse` (string_view to StatusOr of something that
 // converts to T). A refusal becomes a usage error that names the option. `type` is what help calls

@@ -3,24 +3,20 @@
 // that the same run measures.
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/weight_format.h"
-#include "models/config/weight_quantization.h"
-#include "models/model_source.h"
 #include "runtime/status_macros.h"
 #include "tools/bench/bench_flags.h"
 #include "tools/bench/bench_rounds.h"
 #include "tools/bench/linear_bench.h"
+#include "tools/bench/linear_flags.h"
 #include "tools/bench/linear_report.h"
 #include "tools/cli.h"
 #include "tools/console.h"
 #include "tools/device_flags.h"
-#include "tools/engine_flags.h"
 #include "tools/profile/bandwidth.h"
 #include "tools/record.h"
 #include "tools/signals.h"
@@ -42,11 +38,7 @@ constexpr char kBenchLinearExamples[] =
     "JSON.";
 
 struct LinearFlags {
-  models::ModelSource source;
-  std::vector<LinearShape> shapes;
-  std::optional<runtime::DType> dtype;
-  std::optional<kernels::WeightFormat> weights;  // unset: the model's; kNone: that of `dtype`
-  std::optional<int32_t> group_size;
+  LinearShapeFlags shapes;
   std::vector<const LinearCandidateEntry*> candidates = {&LinearCandidates()[0]};
   LinearBenchOptions bench;
   bool check = false;
@@ -54,67 +46,6 @@ struct LinearFlags {
   DeviceFlags device;
   OutputFlags output;
 };
-
-absl::StatusOr<std::optional<kernels::WeightFormat>> ParseWeights(std::string_view text) {
-  using kernels::WeightFormat;
-  if (text == "auto") return std::optional<WeightFormat>();
-  if (text == "dense") return std::optional<WeightFormat>(WeightFormat::kNone);
-  for (const WeightFormat format : {WeightFormat::kE4m3, WeightFormat::kInt4})
-    if (text == kernels::NameOf(format)) return std::optional<WeightFormat>(format);
-  return absl::InvalidArgumentError(absl::StrCat("weights: got \"", std::string(text),
-                                                 "\", allowed: auto, dense, fp8_e4m3, int4"));
-}
-
-absl::StatusOr<int32_t> ParseGroupSize(std::string_view text) {
-  for (const int32_t size : {32, 64, 128})
-    if (text == std::to_string(size)) return size;
-  return absl::InvalidArgumentError(
-      absl::StrCat("group size: got \"", std::string(text), "\", allowed: 32, 64, 128"));
-}
-
-// What --weights and --group-size come to. of_model: what a model's config says.
-absl::StatusOr<std::optional<models::WeightQuantization>> ResolveQuantization(
-    const LinearFlags& flags, const std::optional<models::WeightQuantization>& of_model) {
-  std::optional<models::WeightQuantization> weights = of_model;
-  if (flags.weights == kernels::WeightFormat::kNone) {
-    weights.reset();
-  } else if (flags.weights && !(weights && weights->format() == *flags.weights)) {
-    const bool int4 = flags.weights == kernels::WeightFormat::kInt4;
-    weights = models::WeightQuantization{.storage = int4 ? models::WeightStorage::kPackedInt4
-                                                         : models::WeightStorage::kE4m3};
-  }
-  if (!flags.group_size) return weights;
-  if (!weights || weights->format() != kernels::WeightFormat::kInt4) {
-    return UsageError(
-        absl::StrCat("group size: got ", *flags.group_size, " with weights of ",
-                     std::string(weights ? kernels::NameOf(weights->format()) : "the data type"),
-                     ", allowed: with weights of int4"));
-  }
-  weights->group_size = *flags.group_size;
-  return weights;
-}
-
-// Shapes with their formats, and of a model its name and data type.
-absl::StatusOr<std::string> ResolveShapes(LinearFlags* flags) {
-  const bool named = !flags->source.directory.empty() || !flags->source.preset.empty();
-  if (!named && flags->shapes.empty()) {
-    return UsageError(
-        "shapes: got none, allowed: --model DIR, --preset NAME or --shape <out>x<in>,...");
-  }
-  if (named && !flags->shapes.empty())
-    return UsageError("shapes: got both a model and --shape, allowed: one of them");
-  models::ModelSpec model;  // without a name, and bf16, where there is none
-  if (named) {
-    REPRISE_RETURN_IF_ERROR(CheckSource(flags->source));
-    REPRISE_ASSIGN_OR_RETURN(model, models::ReadModelSpec(flags->source));
-    flags->shapes = LinearsOf(model);
-  }
-  flags->bench.dtype = flags->dtype.value_or(model.checkpoint_dtype);
-  REPRISE_ASSIGN_OR_RETURN(const auto quantization,
-                           ResolveQuantization(*flags, model.weight_quantization));
-  SetFormats(&flags->shapes, flags->bench.dtype, quantization);
-  return model.name;
-}
 
 absl::Status CheckAll(const Interrupt& interrupt, LinearBench* bench, Console* console,
                       std::vector<LinearCell>* cells) {
@@ -178,18 +109,18 @@ absl::Status Report(const LinearFlags& flags, const std::vector<LinearCell>& cel
 
 absl::Status RunLinear(LinearFlags flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(CheckOutput(flags.output));
-  REPRISE_ASSIGN_OR_RETURN(const std::string model, ResolveShapes(&flags));
+  REPRISE_ASSIGN_OR_RETURN(const LinearShapes of, ShapesOf(flags.shapes));
+  flags.bench.dtype = of.dtype;
   Console* console = invocation.console;
   REPRISE_RETURN_IF_ERROR(PrepareOutput(flags.output, console));
   Interrupt interrupt;
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Device> device,
                            OpenDevice(flags.device, console));
   console->Progress("filling memory", /*now=*/true);
-  REPRISE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<LinearBench> bench,
-      LinearBench::Create(*device, flags.shapes, flags.candidates, flags.bench));
+  REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<LinearBench> bench,
+                           LinearBench::Create(*device, of.shapes, flags.candidates, flags.bench));
   LinearContext context{.bench = *bench,
-                        .model = model,
+                        .model = of.model.name,
                         .device = device->properties(),
                         .bandwidth = {},
                         .width = console->width()};
@@ -206,30 +137,6 @@ absl::Status RunLinear(LinearFlags flags, const Invocation& invocation) {
   if (cells.back().candidates[0].round_ns.empty()) return status;
   const absl::Status reported = Report(flags, cells, context, status, invocation);
   return status.ok() ? reported : status;
-}
-
-void AddShapeOptions(CLI::App* app, LinearFlags* flags) {
-  app->add_option("--model", flags->source.directory,
-                  "Shapes and data type of this Hugging Face directory's config.json")
-      ->type_name("DIR");
-  AddOption(app, "--preset", &flags->source.preset, ParsePreset, "NAME", "",
-            "The same of a published shape, such as llama-3.1-8b or granite-8b-code");
-  AddOption(app, "--shape", &flags->shapes, ParseLinearShapes, "NxK,...", "",
-            "Weights of so many output and input features, such as 28672x4096, instead of a "
-            "model's");
-  AddOption(app, "--dtype", &flags->dtype, ParseDType, "TYPE", "auto",
-            "Data type of activations, and of weights that are not quantised: auto (the model's, "
-            "else bf16), bf16, f16, f32");
-  AddOption(app, "--weights", &flags->weights, ParseWeights, "FORMAT", "auto",
-            "How weights are stored, of a model those that are quantised where a model's are: auto "
-            "(as the model has them, else dense), dense (in the data type), fp8_e4m3, int4");
-  AddOption(app, "--group-size", &flags->group_size, ParseGroupSize, "N", "",
-            "Inputs of a scale of int4: 32, 64 or 128 (default: the model's, else 128)");
-  AddOption(
-      app, "--rows", &flags->bench.rows,
-      [](std::string_view text) { return ParseCounts(text, kMostBatchRows); }, "N,N,...",
-      "1,2,4,8,16,32,64,128,256", "Rows of the input");
-  NameOptionGroup(app, "Shapes");
 }
 
 void AddMeasuringOptions(CLI::App* app, LinearFlags* flags) {
@@ -263,7 +170,7 @@ Command AddBenchLinearCommand(CLI::App* bench) {
       "linear",
       "Time the linear layers of a decode step alone, beside the measured read bandwidth");
   app->footer(kBenchLinearExamples);
-  AddShapeOptions(app, flags.get());
+  AddLinearShapeOptions(app, &flags->shapes, &flags->bench.rows);
   AddMeasuringOptions(app, flags.get());
   AddDeviceOptions(app, &flags->device);
   NameOptionGroup(app, "Device");

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `reprise graph`: what the captured graphs of a model are made of, and where two of them differ.
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -84,6 +86,7 @@ absl::StatusOr<GraphDump> DumpOf(const LoadedEngine& loaded, const std::string& 
   if (captured_nodes) {
     REPRISE_ASSIGN_OR_RETURN(nodes, AskDevice(profiler, graph, *std::move(nodes)));
   }
+  REPRISE_ASSIGN_OR_RETURN(std::vector<kernels::ListedStage> stages, profiler.ListStages(graph));
   const engine::EngineInfo& info = loaded.engine->info();
   const graphs::CapturedBucket& captured = *FindBucket(info, graph);
   return GraphDump{.where = absl::StrCat(info.model.name, " on ", DeviceText(info.device)),
@@ -92,7 +95,15 @@ absl::StatusOr<GraphDump> DumpOf(const LoadedEngine& loaded, const std::string& 
                    .device_bytes = captured.device_bytes,
                    .captured = captured_nodes,
                    .knows_early = captured_nodes,
-                   .nodes = *std::move(nodes)};
+                   .nodes = *std::move(nodes),
+                   .stages = std::move(stages)};
+}
+
+// Kernels of a graph that the linear table chose.
+absl::StatusOr<int64_t> NumFromTable(engine::EngineProfiler& profiler, const std::string& graph) {
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<graphs::GraphNode> nodes, profiler.ListNodes(graph));
+  return std::count_if(nodes.begin(), nodes.end(),
+                       [](const graphs::GraphNode& node) { return node.from_table; });
 }
 
 absl::Status List(const ListFlags& flags, const Invocation& invocation) {
@@ -100,20 +111,37 @@ absl::Status List(const ListFlags& flags, const Invocation& invocation) {
   REPRISE_RETURN_IF_ERROR(PrepareRecord(flags.json_file, invocation.console));
   REPRISE_ASSIGN_OR_RETURN(const LoadedEngine loaded, LoadEngine(flags.engine, invocation.console));
   const engine::EngineInfo& info = loaded.engine->info();
-  Table table({"graph", "capacity", "kernel nodes", "other nodes", "capture", "driver bytes"});
+  engine::EngineProfiler profiler(*loaded.engine);
+  nlohmann::json by_table = nullptr;
+  std::vector<std::string> heads = {"graph",       "capacity", "kernel nodes",
+                                    "other nodes", "capture",  "driver bytes"};
+  if (info.linear_table_ranges) {
+    heads.emplace_back("by table");
+    by_table = nlohmann::json::array();
+  }
+  Table table(heads);
   for (const auto* buckets : {&info.decode_buckets, &info.mixed_buckets}) {
     const char* unit = buckets == &info.decode_buckets ? " rows" : " tokens";
     for (const graphs::CapturedBucket& captured : *buckets) {
-      table.AddRow({captured.bucket.name, absl::StrCat(captured.bucket.capacity, unit),
-                    absl::StrCat(captured.num_kernel_nodes), absl::StrCat(captured.num_other_nodes),
-                    FormatDuration(static_cast<double>(captured.capture_ns)),
-                    FormatBytes(captured.device_bytes)});
+      std::vector<std::string> row = {captured.bucket.name,
+                                      absl::StrCat(captured.bucket.capacity, unit),
+                                      absl::StrCat(captured.num_kernel_nodes),
+                                      absl::StrCat(captured.num_other_nodes),
+                                      FormatDuration(static_cast<double>(captured.capture_ns)),
+                                      FormatBytes(captured.device_bytes)};
+      if (info.linear_table_ranges) {
+        REPRISE_ASSIGN_OR_RETURN(const int64_t nodes, NumFromTable(profiler, captured.bucket.name));
+        by_table.push_back({{"graph", captured.bucket.name}, {"kernel_nodes", nodes}});
+        row.push_back(absl::StrCat(nodes));
+      }
+      table.AddRow(std::move(row));
     }
   }
   invocation.console->Print(table.ToString(invocation.console->width()));
   nlohmann::json json = RecordOf("graph list", invocation);
   json["schema"] = "reprise.graph_list/1";
   json["engine"] = EngineToJson(loaded);
+  json["by_table"] = std::move(by_table);
   return WriteRecord(flags.json_file, json, invocation.console);
 }
 

@@ -13,6 +13,7 @@
 #include "models/config/model_presets.h"
 #include "runtime/dtype.h"
 #include "runtime/status_macros.h"
+#include "tools/bench/table_file.h"
 #include "tools/bench/tree_file.h"
 #include "tools/simulated_device.h"
 #include "tools/units.h"
@@ -95,6 +96,10 @@ void AddMemoryOptions(CLI::App* app, EngineFlags* flags) {
       [](std::string_view text) { return ParseDecimal(text, 0.01, 1.0); }, "F", "0.9",
       "Share of the device's memory to use in all, with --kv-cache auto");
   AddLinearOption(app, &flags->engine);
+  app->add_option("--linear-table", flags->linear_table_file,
+                  "Table of kernels for linear layers, as `reprise tune linear` writes it: others "
+                  "of the same bits for some shapes and rows (default: none)")
+      ->type_name("FILE");
   AddOption(
       app, "--decode", &flags->engine.decode, ParseDecode, "POLICY", "tuned",
       "Decode steps of few rows: tuned (what is faster: chain), chain (a kernel for each op), "
@@ -274,6 +279,9 @@ absl::StatusOr<LoadedEngine> LoadEngine(const EngineFlags& flags, Console* conso
     REPRISE_ASSIGN_OR_RETURN(const engine::NamedAttentionTree tree,
                              ReadAttentionTreeFile(flags.attention_tree_file));
     options.attention_tree = engine::AttentionTreeText(tree);
+  }
+  if (!flags.linear_table_file.empty()) {
+    REPRISE_ASSIGN_OR_RETURN(options.linear_table, ReadLinearTableFile(flags.linear_table_file));
   }
   REPRISE_ASSIGN_OR_RETURN(loaded.device, OpenDevice(flags.device, console));
   loaded.device_ns = nanoseconds_since(begin);

@@ -28,6 +28,7 @@ struct EngineFlags {
   DeviceFlags device;
   engine::DecodeEngineOptions engine;
   std::string attention_tree_file = {};  // "": the default tree
+  std::string linear_table_file = {};    // "": none
   engine::EngineDiagnostics diagnostics;
 };
 

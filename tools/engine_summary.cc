@@ -137,13 +137,18 @@ std::string FactsTable(const LoadedEngine& loaded, size_t width) {
   table.AlignLeft();
   table.AddRow({"model", ModelText(info.model)});
   table.AddRow({"device", DeviceText(info.device)});
-  table.AddRow({"compute", absl::StrCat(std::string(runtime::NameOf(info.dtype)), WeightsText(info),
-                                        ", KV cache ", std::string(runtime::NameOf(info.kv_dtype)),
-                                        ", linear ", std::string(engine::NameOf(info.linear)),
-                                        info.step_kernel_rows == 0
-                                            ? ""
-                                            : absl::StrCat(", step kernel up to ",
-                                                           info.step_kernel_rows, " rows"))});
+  table.AddRow(
+      {"compute",
+       absl::StrCat(
+           std::string(runtime::NameOf(info.dtype)), WeightsText(info), ", KV cache ",
+           std::string(runtime::NameOf(info.kv_dtype)), ", linear ",
+           std::string(engine::NameOf(info.linear)),
+           !info.linear_table_ranges
+               ? ""
+               : absl::StrCat(" with a table of ", *info.linear_table_ranges, " ranges of rows"),
+           info.step_kernel_rows == 0
+               ? ""
+               : absl::StrCat(", step kernel up to ", info.step_kernel_rows, " rows"))});
   table.AddRow({"memory", DeviceMemoryText(info, report)});
   table.AddRow({"pinned memory", PinnedMemoryText(info, report)});
   if (info.limits.row_state_bytes != 0)
@@ -211,6 +216,8 @@ nlohmann::json EngineToJson(const LoadedEngine& loaded) {
           {"weight_dtype", std::string(kernels::NameOf(info.weight_format()))},
           {"kv_dtype", std::string(runtime::NameOf(info.kv_dtype))},
           {"linear", std::string(NameOf(info.linear))},
+          {"linear_table_ranges",
+           info.linear_table_ranges ? nlohmann::json(*info.linear_table_ranges) : nlohmann::json()},
           {"step_kernel_rows", info.step_kernel_rows},
           {"memory_bytes", MemoryToJson(info, ReportOf(loaded))},
           {"pool", {{"block_size", pool.block_size}, {"num_blocks", pool.num_blocks}}},

@@ -125,6 +125,7 @@ absl::StatusOr<StepGraphs::PlainGraph> StepGraphs::FindPlain(std::string_view gr
       names.push_back(captured.bucket.name);
       if (captured.bucket.name != graph) continue;
       return PlainGraph{.bucket = &captured.bucket,
+                        .mixed = mixed,
                         .work = WorkOf(*set_->program, set_->max_rows, mixed)};
     }
   }
@@ -135,6 +136,16 @@ absl::StatusOr<StepGraphs::PlainGraph> StepGraphs::FindPlain(std::string_view gr
 absl::StatusOr<std::vector<graphs::GraphNode>> StepGraphs::ListNodes(std::string_view graph) const {
   REPRISE_ASSIGN_OR_RETURN(const PlainGraph plain, FindPlain(graph));
   return graphs::ListNodes(stream_, *plain.bucket, plain.work);
+}
+
+absl::StatusOr<std::vector<kernels::ListedStage>> StepGraphs::ListStages(
+    std::string_view graph) const {
+  REPRISE_ASSIGN_OR_RETURN(const PlainGraph plain, FindPlain(graph));
+  const auto rows = static_cast<uint32_t>(plain.bucket->capacity);
+  const StepKernels* const step_kernels = plain.mixed ? nullptr : set_->step_kernels.get();
+  if (step_kernels == nullptr || !step_kernels->Has(rows))
+    return std::vector<kernels::ListedStage>();
+  return step_kernels->ListStages(rows);
 }
 
 absl::StatusOr<graphs::CapturedNodes> StepGraphs::ListCapturedNodes(runtime::Device& device,

@@ -92,6 +92,8 @@ class StepGraphs {
 
   // The nodes of a plain graph, by its name. Errors: NotFound lists the names.
   absl::StatusOr<std::vector<graphs::GraphNode>> ListNodes(std::string_view graph) const;
+  // The stages of its step kernel; none of a graph without one. Errors: likewise.
+  absl::StatusOr<std::vector<kernels::ListedStage>> ListStages(std::string_view graph) const;
   // The same as a capture on a stream of its own has them. Errors: likewise; those of the stream
   // and of graphs::ListCapturedNodes.
   absl::StatusOr<graphs::CapturedNodes> ListCapturedNodes(runtime::Device& device,
@@ -130,6 +132,7 @@ class StepGraphs {
   void KeepNames(const graphs::GraphManager& graphs);
   struct PlainGraph {
     const graphs::Bucket* bucket = nullptr;
+    bool mixed = false;
     graphs::EnqueueFn work;
   };
   // Errors: NotFound lists the names.

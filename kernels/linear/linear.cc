@@ -11,6 +11,7 @@
 #include "kernels/linear/cluster_geometry.h"
 #include "kernels/linear/group_geometry.h"
 #include "kernels/linear/instances.h"
+#include "kernels/linear/linear_choice.h"
 #include "kernels/linear/linear_geometry.h"
 #include "kernels/linear/stream_geometry.h"
 #include "runtime/map_tiles.h"
@@ -34,118 +35,80 @@ int NumSegments(const KernelSet& kernels, const LinearArgs& args) {
   return static_cast<int>(std::min(units, MaxSegments(kernels)));
 }
 
-// The families for weights of a format; nullptr: there is none.
-struct Families {
-  const KernelFamily* portable;
-  const KernelFamily* native;
-  const KernelFamily* matrix;
-  const KernelFamily* packed;
-  const KernelFamily* stream;
-  const KernelFamily* group;
-  const KernelFamily* cluster = nullptr;
-};
-constexpr Families kOfActivations = {&kLinearPortable, &kLinearNative, &kLinearMatrix,
-                                     &kLinearPacked,   &kLinearStream, &kLinearGroup,
-                                     &kLinearCluster};
-constexpr Families kOfFp8 = {&kLinearPortableFp8, &kLinearNativeFp8, nullptr,
-                             &kLinearPackedFp8,   &kLinearStreamFp8, &kLinearGroupFp8};
-constexpr Families kOfInt4 = {&kLinearPortableInt4, &kLinearNativeInt4, nullptr,
-                              &kLinearPackedInt4,   &kLinearStreamInt4, &kLinearGroupInt4};
-// Few rows go by linear_group too: tensor cores add products of E4M3 in their own way, and a row's
-// bits are the same in every bucket.
-constexpr Families kOfRounded = {&kLinearPortableRounded, nullptr, nullptr, nullptr, nullptr,
-                                 &kLinearGroupRounded};
-// The same with fewer inputs to a scale.
-constexpr Families kOfFineInt4 = {&kLinearPortableInt4, &kLinearNativeInt4,     nullptr,
-                                  &kLinearPackedInt4,   &kLinearStreamFineInt4, &kLinearGroupInt4};
-const Families& FamiliesOf(WeightFormat format, int32_t group_size = kScaleInputs) {
-  if (format == WeightFormat::kInt4) return group_size == kScaleInputs ? kOfInt4 : kOfFineInt4;
-  if (format == WeightFormat::kE4m3Rounded) return kOfRounded;
-  return format == WeightFormat::kE4m3 ? kOfFp8 : kOfActivations;
-}
-
-// The loaded instance of a family that reads such weights, with the smallest tile of at least
-// `rows`; of tile 0 where none is that large, or the family knows no tiles. nullptr: none.
-const LoadedKernel* Choose(const KernelSet& kernels, const KernelFamily* family,
-                           WeightFormat format, uint32_t rows) {
-  const LoadedKernel* best = nullptr;
-  if (family == nullptr) return best;
-  for (const KernelInstance& instance : kLinearInstances) {
-    if (instance.family != family || instance.weight != format) continue;
-    const LoadedKernel* const kernel = kernels.Find(instance);
-    if (kernel == nullptr) continue;
-    const auto tile = static_cast<uint32_t>(instance.tile);
-    if (tile != 0 && tile < rows) continue;
-    // Tile 0 comes after all others.
-    if (best == nullptr || tile - 1 < static_cast<uint32_t>(best->instance->tile) - 1)
-      best = kernel;
-  }
-  return best;
-}
-
-const LoadedKernel* ChooseMatrix(const KernelSet& kernels, WeightFormat format, uint32_t rows) {
-  return Choose(kernels, FamiliesOf(format).matrix, format, rows);
+const LoadedKernel* FindMatrix(const KernelSet& kernels, WeightFormat format, uint32_t rows) {
+  return FindLinearTile(kernels, LinearFamiliesOf(format, kScaleInputs).matrix, format, rows);
 }
 
 // Rows of the tile that a launch of at most so many rows works with, the widest one at most.
 int TileRows(const KernelSet& kernels, WeightFormat format, uint32_t max_rows) {
   const int widest = MatrixMaxSplitRows(kernels.traits());
   const uint32_t rows = std::min(static_cast<uint32_t>(widest), max_rows);
-  return ChooseMatrix(kernels, format, rows)->instance->tile;
+  return FindMatrix(kernels, format, rows)->instance->tile;
 }
 
-runtime::LaunchLabel LabelOf(const LoadedKernel& kernel, const LinearArgs& args) {
-  runtime::LaunchLabel label = kernel.label();
-  label.rows = args.out_features;
-  label.columns = args.in_features;
-  return label;
+// The widest tile that partial sums must have room for: a table may name a wider one.
+int WidestTileRows(const KernelSet& kernels, WeightFormat format, uint32_t max_rows) {
+  int widest = TileRows(kernels, format, max_rows);
+  for (const LinearTableEntry& entry : kernels.linear_table)
+    if (entry.kernel->family == &kLinearMatrix) widest = std::max(widest, entry.kernel->tile);
+  return widest;
 }
 
-absl::Status LaunchMatrix(runtime::Stream& stream, const KernelSet& kernels,
-                          const LoadedKernel& kernel, const LinearArgs& args, uint32_t max_rows) {
-  const DeviceTraits traits = kernels.traits();
-  const int tile = kernel.instance->tile;
+// A launch of a kernel that was chosen.
+struct LinearLaunch {
+  runtime::Stream& stream;
+  const KernelSet& kernels;
+  const LoadedKernel& kernel;
+  uint32_t max_rows = 1;
+  runtime::LaunchLabel label = {};
+};
+
+absl::Status LaunchMatrix(const LinearLaunch& launch, LinearArgs args) {
+  const DeviceTraits traits = launch.kernels.traits();
+  const int tile = launch.kernel.instance->tile;
   const int rows = tile != 0 ? tile : MatrixMaxSplitRows(traits);
+  args.num_segments = NumSegments(launch.kernels, args);
   runtime::LaunchShape shape{.grid_x = static_cast<unsigned>(args.num_segments),
-                             .block = kernel.threads,
+                             .block = launch.kernel.threads,
                              .shared_bytes = static_cast<size_t>(MatrixSharedBytes(traits, rows)),
-                             .label = LabelOf(kernel, args)};
+                             .label = launch.label};
   if (tile == 0) {
     shape.grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kMatrixTileFeatures);
-    shape.grid_y = CeilDiv(max_rows, static_cast<unsigned>(rows));
+    shape.grid_y = CeilDiv(launch.max_rows, static_cast<unsigned>(rows));
   }
-  return stream.Launch(kernel.kernel, shape, args);
+  return launch.stream.Launch(launch.kernel.kernel, shape, args);
 }
 
-absl::Status LaunchPacked(runtime::Stream& stream, const KernelSet& kernels,
-                          const LoadedKernel& kernel, const LinearArgs& args, uint32_t max_rows) {
-  const DeviceTraits traits = kernels.traits();
-  const int tile = kernel.instance->tile, weight_bits = BitsOf(kernel.instance->weight);
-  const int rows = tile != 0 ? tile : PackedMaxRows(traits, weight_bits);
-  return stream.Launch(
-      kernel.kernel,
+absl::Status LaunchPacked(const LinearLaunch& launch, const LinearArgs& args) {
+  const DeviceTraits traits = launch.kernels.traits();
+  const KernelInstance& instance = *launch.kernel.instance;
+  const int weight_bits = BitsOf(instance.weight);
+  const int rows = instance.tile != 0 ? instance.tile : PackedMaxRows(traits, weight_bits);
+  return launch.stream.Launch(
+      launch.kernel.kernel,
       {.grid_x = CeilDiv(static_cast<unsigned>(args.out_features),
                          static_cast<unsigned>(PackedTileFeatures(rows))),
-       .grid_y = CeilDiv(max_rows, static_cast<unsigned>(rows)),
-       .block = kernel.threads,
+       .grid_y = CeilDiv(launch.max_rows, static_cast<unsigned>(rows)),
+       .block = launch.kernel.threads,
        .shared_bytes = static_cast<size_t>(PackedSharedBytes(traits, rows, weight_bits)),
-       .label = LabelOf(kernel, args)},
+       .label = launch.label},
       args);
 }
 
 // linear_group or linear_cluster, of as many tiles of the kernel's tokens as it takes.
-absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
-                         const LoadedKernel& kernel, const LinearArgs& linear, uint32_t max_rows) {
-  const int tokens = kernel.instance->tile, shared_bytes = kernels.traits().shared_bytes;
-  const WeightFormat format = kernel.instance->weight;
-  const GroupFormat group_format(format);
-  const bool shares_k = kernel.instance->family == &kLinearCluster;
+absl::Status LaunchGroup(const LinearLaunch& launch, const LinearArgs& linear) {
+  const KernelSet& kernels = launch.kernels;
+  const KernelInstance& instance = *launch.kernel.instance;
+  const uint32_t max_rows = launch.max_rows;
+  const int tokens = instance.tile, shared_bytes = kernels.traits().shared_bytes;
+  const GroupFormat group_format(instance.weight);
+  const bool shares_k = instance.family == &kLinearCluster;
   const int blocks = shares_k ? kLinearClusterBlocks : 1;
   const int64_t output_tiles = PackedLayout{linear.out_features, linear.in_features}.OutputTiles();
   const int64_t multiprocessors = kernels.device.num_multiprocessors;
   const unsigned token_tiles = CeilDiv(max_rows, static_cast<unsigned>(tokens));
   LinearGroupArgs args{.linear = linear};
-  if (format == WeightFormat::kE4m3Rounded) {
+  if (instance.weight == WeightFormat::kE4m3Rounded) {
     // Two of 8 bits lie in the place of one of 16, in weights and in x.
     args.linear.in_features /= 2;
     args.linear.scale_inputs /= 2;
@@ -167,81 +130,55 @@ absl::Status LaunchGroup(runtime::Stream& stream, const KernelSet& kernels,
   const int64_t columns =
       shares_k ? (output_tiles + args.span - 1) / args.span * blocks
                : LinearGroupColumns(output_tiles, token_tiles, multiprocessors, args.span);
-  return stream.Launch(
-      kernel.kernel,
+  return launch.stream.Launch(
+      launch.kernel.kernel,
       {.grid_x = static_cast<unsigned>(columns),
        .grid_y = token_tiles,
-       .block = kernel.threads,
+       .block = launch.kernel.threads,
        .shared_bytes = LinearGroupSharedBytes(shared_bytes, tokens, args.span, args.stage_chunks,
                                               group_format, blocks),
-       .label = LabelOf(kernel, linear)},
+       .label = launch.label},
       args);
-}
-
-// Inputs in 16 bytes of x.
-int64_t ChunkInputs(WeightFormat format) {
-  return (format == WeightFormat::kE4m3Rounded ? 2 : 1) * kPackedChunk;
-}
-// 16-byte copies need rows that start at multiples of 16 bytes.
-bool HasWholeChunks(const LinearWeights& weights) {
-  return weights.in_features % ChunkInputs(weights.format) == 0;
-}
-
-// What packed weights go by: the kernel of linear_group or linear_cluster, or of linear_stream;
-// nullptr: neither.
-struct PackedChoice {
-  const LoadedKernel* group = nullptr;
-  const LoadedKernel* stream = nullptr;
-};
-PackedChoice ChoosePacked(const KernelSet& kernels, const LinearWeights& weights,
-                          uint32_t max_rows) {
-  if (!IsPacked(weights.layout) || !HasWholeChunks(weights)) return {};
-  const Families& families = FamiliesOf(weights.format, weights.group_size);
-  const PackedLayout packed{weights.out_features, weights.in_features};
-  const int64_t tiles = packed.OutputTiles(), multiprocessors = kernels.device.num_multiprocessors;
-  const int bits = BitsOf(weights.format);
-  if (LinearTakesCluster(max_rows, tiles, packed.InputTiles(), multiprocessors)) {
-    const LoadedKernel* const cluster = Choose(kernels, families.cluster, weights.format, max_rows);
-    if (cluster != nullptr) return {.group = cluster};
-  }
-  const auto tile_rows =
-      static_cast<uint32_t>(LinearGroupTileRows(max_rows, tiles, multiprocessors, bits));
-  const LoadedKernel* const few = Choose(kernels, families.stream, weights.format, max_rows);
-  const LoadedKernel* const many = Choose(kernels, families.group, weights.format, tile_rows);
-  const bool group_first =
-      LinearGroupTakesFewRows(max_rows, tiles, packed.InputTiles(), multiprocessors, bits);
-  if (many != nullptr && (few == nullptr || group_first)) return {.group = many};
-  return {.stream = few};
-}
-
-// Whether a kernel takes them that can norm what it reads and add to what it writes.
-bool TakesResidual(const PackedChoice& choice) {
-  return choice.stream != nullptr && StreamTakesResidual(choice.stream->instance->tile);
 }
 
 // A block for each multiprocessor, and no block without a tile.
-absl::Status LaunchStream(runtime::Stream& stream, const KernelSet& kernels,
-                          const LoadedKernel& kernel, const LinearArgs& args) {
+absl::Status LaunchStream(const LinearLaunch& launch, const LinearArgs& args) {
   const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features), kPackedTileOutputs);
-  return stream.Launch(
-      kernel.kernel,
-      {.grid_x = std::min(tiles, static_cast<unsigned>(kernels.device.num_multiprocessors)),
-       .block = kernel.threads,
-       .shared_bytes = StreamLayoutOf(*kernel.instance).bytes,
-       .label = LabelOf(kernel, args)},
-      args);
+  const auto blocks = static_cast<unsigned>(launch.kernels.device.num_multiprocessors);
+  return launch.stream.Launch(launch.kernel.kernel,
+                              {.grid_x = std::min(tiles, blocks),
+                               .block = launch.kernel.threads,
+                               .shared_bytes = StreamLayoutOf(*launch.kernel.instance).bytes,
+                               .label = launch.label},
+                              args);
 }
 
-absl::Status LaunchPortable(runtime::Stream& stream, const LoadedKernel& kernel,
-                            const LinearArgs& args, uint32_t max_rows) {
+absl::Status LaunchNative(const LinearLaunch& launch, const LinearArgs& args) {
+  const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features), kNativeTileFeatures);
+  return launch.stream.Launch(launch.kernel.kernel, {.grid_x = tiles, .label = launch.label}, args);
+}
+
+absl::Status LaunchPortable(const LinearLaunch& launch, const LinearArgs& args) {
   constexpr unsigned kMaxRowBlocks = 64;  // each walks its share of the rows
   const runtime::LaunchShape shape{
       .grid_x = CeilDiv(static_cast<unsigned>(args.out_features), kPortableTileFeatures),
-      .grid_y = std::min(CeilDiv(max_rows, kPortableTileRows), kMaxRowBlocks),
-      .block = kernel.threads,
+      .grid_y = std::min(CeilDiv(launch.max_rows, kPortableTileRows), kMaxRowBlocks),
+      .block = launch.kernel.threads,
       .shared_bytes = kPortableSharedBytes,
-      .label = LabelOf(kernel, args)};
-  return stream.Launch(kernel.kernel, shape, args);
+      .label = launch.label};
+  return launch.stream.Launch(launch.kernel.kernel, shape, args);
+}
+
+// By its family.
+absl::Status Launch(const LinearLaunch& launch, const LinearFamilies& families,
+                    const LinearArgs& args) {
+  const KernelFamily* const family = launch.kernel.instance->family;
+  if (family == families.group || family == families.cluster) return LaunchGroup(launch, args);
+  if (family == families.stream) return LaunchStream(launch, args);
+  if (family == families.packed) return LaunchPacked(launch, args);
+  if (family == families.matrix) return LaunchMatrix(launch, args);
+  if (family == families.native) return LaunchNative(launch, args);
+  return LaunchPortable(launch, args);
 }
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
@@ -250,13 +187,18 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 std::string AllowedFormats(const KernelSet& kernels) {
   std::string allowed;
   for (const LoadedKernel& loaded : kernels.loaded())
-    if (loaded.instance->family == FamiliesOf(loaded.instance->weight).portable)
+    if (loaded.instance->family == LinearFamiliesOf(loaded.instance->weight, kScaleInputs).portable)
       absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", View(NameOf(loaded.instance->weight)));
   return allowed;
 }
 
+const LoadedKernel* FindPortable(const KernelSet& kernels, const LinearWeights& weights) {
+  const KernelFamily* const family = LinearFamiliesOf(weights.format, weights.group_size).portable;
+  return FindLinearTile(kernels, family, weights.format, 0);
+}
+
 absl::Status CheckWeights(const KernelSet& kernels, const LinearWeights& weights) {
-  if (Choose(kernels, FamiliesOf(weights.format).portable, weights.format, 0) == nullptr)
+  if (FindPortable(kernels, weights) == nullptr)
     return absl::UnimplementedError(
         absl::StrCat("linear: weights are ", View(NameOf(weights.format)), " with activations of ",
                      View(runtime::NameOf(kernels.dtype)), "; allowed: ", AllowedFormats(kernels)));
@@ -287,7 +229,7 @@ absl::Status CheckPairs(const KernelSet& kernels, const LinearWeights& weights,
         "linear: packed pairs of ", weights.out_features, " by ", weights.in_features,
         "; allowed: where matrix units take pairs, outputs in sixteens and inputs in eights"));
   const bool rounded = weights.format == WeightFormat::kE4m3Rounded;
-  if (rounded && ChoosePacked(kernels, weights, 1).group == nullptr)
+  if (rounded && BuiltInLinearKernel(kernels, weights, 1)->instance->family != &kLinearGroupRounded)
     return absl::UnimplementedError(
         absl::StrCat("linear: packed pairs of fp8_e4m3_rounded, ", weights.in_features,
                      " inputs; allowed: where warpgroups multiply, inputs in sixteens"));
@@ -344,22 +286,23 @@ bool LinearTakesPairs(const KernelSet& kernels, int64_t out_features, int64_t in
 bool LinearNormsInput(const KernelSet& kernels, const LinearWeights& weights, uint32_t max_rows) {
   return !weights.reordered && StreamNormsInputs(weights.in_features) &&
          max_rows <= static_cast<uint32_t>(StreamNormRows(BitsOf(weights.format))) &&
-         TakesResidual(ChoosePacked(kernels, weights, max_rows));
+         LinearAddsToOut(kernels, weights, max_rows);
 }
 
 bool LinearAddsToOut(const KernelSet& kernels, const LinearWeights& weights, uint32_t max_rows) {
-  return TakesResidual(ChoosePacked(kernels, weights, max_rows));
+  const LoadedKernel* const kernel = ChosenLinearKernel(kernels, weights, max_rows);
+  return kernel != nullptr && TakesResidual(*kernel->instance);
 }
 
 size_t LinearPartialFloats(const KernelSet& kernels, uint32_t max_rows) {
   const WeightFormat format = WeightFormatOf(kernels.dtype);
-  if (ChooseMatrix(kernels, format, 1) == nullptr) return 0;
+  if (FindMatrix(kernels, format, 1) == nullptr) return 0;
   return 2 * static_cast<size_t>(MaxSegments(kernels)) * kMatrixTileFeatures *
-         static_cast<size_t>(TileRows(kernels, format, max_rows));
+         static_cast<size_t>(WidestTileRows(kernels, format, max_rows));
 }
 
 size_t LinearNumCounters(const KernelSet& kernels, uint32_t max_out_features) {
-  const bool has_matrix = ChooseMatrix(kernels, WeightFormatOf(kernels.dtype), 1) != nullptr;
+  const bool has_matrix = FindMatrix(kernels, WeightFormatOf(kernels.dtype), 1) != nullptr;
   // linear_stream: tiles taken, and blocks that have ended.
   return has_matrix ? std::max(2u, CeilDiv(max_out_features, kMatrixTileFeatures)) : 0;
 }
@@ -410,29 +353,22 @@ absl::Status Linear(runtime::Stream& stream, const KernelSet& kernels, const Lin
   REPRISE_RETURN_IF_ERROR(CheckRowScales(weights, args));
   REPRISE_RETURN_IF_ERROR(CheckResidual(kernels, weights, args, max_rows, candidate));
   args = WithWeights(weights, args);
-  const bool whole_chunks = HasWholeChunks(weights);
-  const Families& families = FamiliesOf(weights.format, weights.group_size);
-  if (candidate == LinearCandidate::kBest && args.packed != 0) {
-    const PackedChoice choice = ChoosePacked(kernels, weights, max_rows);
-    if (choice.group != nullptr) return LaunchGroup(stream, kernels, *choice.group, args, max_rows);
-    if (choice.stream != nullptr) return LaunchStream(stream, kernels, *choice.stream, args);
-    if (const LoadedKernel* any = Choose(kernels, families.packed, weights.format, max_rows);
-        any != nullptr && whole_chunks)
-      return LaunchPacked(stream, kernels, *any, args, max_rows);
-  } else if (candidate == LinearCandidate::kBest) {
-    if (const LoadedKernel* native = Choose(kernels, families.native, weights.format, 0)) {
-      const unsigned tiles = CeilDiv(static_cast<unsigned>(args.out_features), kNativeTileFeatures);
-      return stream.Launch(native->kernel, {.grid_x = tiles, .label = LabelOf(*native, args)},
-                           args);
-    }
-    const LoadedKernel* matrix = ChooseMatrix(kernels, weights.format, max_rows);
-    if (matrix != nullptr && whole_chunks) {
-      args.num_segments = NumSegments(kernels, args);
-      return LaunchMatrix(stream, kernels, *matrix, args, max_rows);
-    }
-  }
-  return LaunchPortable(stream, *Choose(kernels, families.portable, weights.format, 0), args,
-                        max_rows);
+  const LoadedKernel* const by_table =
+      candidate == LinearCandidate::kBest ? TableLinearKernel(kernels, weights, max_rows) : nullptr;
+  const LoadedKernel* const kernel = by_table != nullptr ? by_table
+                                     : candidate == LinearCandidate::kBest
+                                         ? BuiltInLinearKernel(kernels, weights, max_rows)
+                                         : FindPortable(kernels, weights);
+  runtime::LaunchLabel label = kernel->label();
+  label.rows = args.out_features;
+  label.columns = args.in_features;
+  label.from_table = by_table != nullptr;
+  return Launch({.stream = stream,
+                 .kernels = kernels,
+                 .kernel = *kernel,
+                 .max_rows = max_rows,
+                 .label = label},
+                LinearFamiliesOf(weights.format, weights.group_size), args);
 }
 
 }  // namespace reprise::kernels

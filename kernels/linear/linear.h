@@ -3,7 +3,8 @@
 // `matrix` (row-major bf16 and f16 on GPUs with matrix units), `stream`, `group` and
 // `packed` (the same of packed weights: few rows where there are bulk copies, more where warpgroups
 // multiply, any number), `portable`
-// (everything, everywhere: the reference). All of them reduce K in an order that depends on the
+// (everything, everywhere: the reference). Which one a launch takes says linear_choice.h; a table
+// may say otherwise (KernelSet::linear_table). All of them reduce K in an order that depends on the
 // weight's shape and layout and the device alone, never on the number of rows: a row's bits are the
 // same in every bucket.
 #ifndef REPRISE_KERNELS_LINEAR_LINEAR_H_

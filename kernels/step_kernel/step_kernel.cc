@@ -48,6 +48,7 @@ absl::Status AddStage(const ListedLaunch& launch, const uint32_t* num_rows, Step
     return Refuse(launch, absl::StrCat("has live rows of its own; allowed: ", kStepCounts,
                                        " different counts of rows in a step"));
   plan->stages.push_back(stage);
+  plan->labels.push_back(launch.shape.label);
   return absl::OkStatus();
 }
 

@@ -26,11 +26,12 @@
 namespace reprise::kernels {
 
 struct StepKernelPlan {
-  std::vector<ListedLaunch> head;       // launches ahead of the kernel, as they were
-  std::vector<StepStage> stages;        // what the kernel does, at least one
-  uint32_t num_units = 0;               // tiles of 16 outputs of all linear layers
-  uint32_t first_linear = 0;            // stage of the first of them
-  std::vector<const uint32_t*> counts;  // live rows, of the stages: StepKernelArgs::num_rows
+  std::vector<ListedLaunch> head;            // launches ahead of the kernel, as they were
+  std::vector<StepStage> stages;             // what the kernel does, at least one
+  std::vector<runtime::LaunchLabel> labels;  // of the stages' launches; for stage_list.h
+  uint32_t num_units = 0;                    // tiles of 16 outputs of all linear layers
+  uint32_t first_linear = 0;                 // stage of the first of them
+  std::vector<const uint32_t*> counts;       // live rows, of the stages: StepKernelArgs::num_rows
   const LoadedKernel* kernel = nullptr;
 
   // REQUIRES: launches of a step of at most kStepTokens rows. Those of other ops than the kernel's

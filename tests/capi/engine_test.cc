@@ -36,6 +36,7 @@ TEST(CApiEngineOptions, StartFromTheEnginesOwnDefaults) {
   EXPECT_EQ(options.batch_invariant, defaults.batch_invariant ? 1u : 0u);
   EXPECT_EQ(options.watchdog_timeout_ms, defaults.watchdog_timeout_ms);
   EXPECT_EQ(options.round_activations, defaults.round_activations ? 1u : 0u);
+  EXPECT_EQ(options.linear_table, nullptr);
   EXPECT_EQ(options.num_decode_buckets, 0u);
   EXPECT_EQ(options.progress, nullptr);
 }
@@ -64,6 +65,10 @@ TEST(CApiEngineOptions, AreRefusedByName) {
   options.round_activations = 1;
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
                  "round_activations is true with a model that does not mean it");
+  options = TinyOptions(kModel);
+  options.linear_table = "{}";
+  EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
+                 "linear table: schema: got nothing, allowed \"reprise-linear-table/1\"");
   options = TinyOptions(kModel);
   options.adjust_logits = 2;
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,

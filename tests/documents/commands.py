@@ -73,6 +73,7 @@ class Commands:
         self.tls_address = ""
         self.files = []
         self.profile = None
+        self.table = None
         (scratch / "examples").symlink_to(source / "examples")
         (scratch / "tests").symlink_to(source / "tests")
         (scratch / "prompts.txt").write_text("You may\n\nThis License\n")
@@ -166,6 +167,14 @@ class Commands:
                       "--bandwidth-bytes", "1MiB", "--json", self.profile])  # fmt: skip
         return self.profile
 
+    def linear_table(self):
+        """A table of this device."""
+        if self.table is None:
+            self.table = str(self.scratch / "tuned.json")
+            words = ["--model", "examples/byte-llama", "--device", "host", "--rows", "1,2"]
+            self.run([self.program, "tune", "linear", *words, "--out", self.table])
+        return self.table
+
     def replay(self, words):
         """Of what is recorded here, on a server of ours where it connects to one."""
         out = [self.program, "replay"]
@@ -252,6 +261,8 @@ class Commands:
                 out += [word, "96"]
             elif word in ("--tree", "--attention-tree"):
                 pass  # of another device
+            elif word == "--linear-table":
+                out += [word, self.linear_table()]
             elif word == "--points":
                 out += [word, re.sub(r"x\d{3,}", "x64", value)]
             elif word == "--round-activations":
@@ -280,7 +291,14 @@ class Commands:
         if command == "bench":
             out += [] if "--replays" in out else ["--replays", "2"]
             out += self.bench_sizes(words[2], out)
-        if command == "tune":
+        if command == "tune" and words[2:3] == ["linear"]:
+            small = {"--rounds": "1", "--replays": "1", "--pool-bytes": "1MiB", "--calls": "2",
+                     "--rows": "2", "--out": str(self.scratch / "table.json")}  # fmt: skip
+            for option, value in small.items():
+                out += [] if option in out else [option, value]
+            if "--model" not in out and "--shape" not in out:
+                out += ["--model", "examples/byte-llama"]
+        elif command == "tune":
             small = {"--max-rows": "2", "--max-context": "96", "--budget": "2", "--replays": "1",
                      "--pool-bytes": "64KiB", "--chunk": "32", "--max-leaves": "2",
                      "--out": str(self.scratch / "tree.json")}  # fmt: skip

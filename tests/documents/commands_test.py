@@ -22,7 +22,8 @@ from commands import Commands, Failure, read_options, shown_by
 def commands_of_help(program):
     for name in ("", "serve", "sched", "run", "health", "top", "sessions", "reload", "tree",
                  "replay", "profile", "report", "compare", "graph", "advise", "bench",
-                 "bench attention", "bench linear", "bench step", "tune", "tune attention", "check",
+                 "bench attention", "bench linear", "bench step", "tune", "tune attention",
+                 "tune linear", "check",
                  "completion", "man"):  # fmt: skip
         words = [program, "help", *name.split()]
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout

@@ -51,11 +51,12 @@ void ExpectUsageError(const Refusal& refusal) {
 }
 
 TEST(CommandLine, HelpOfEveryCommandShowsExamples) {
-  for (const std::string command : {"",        "serve",          "sched",      "run",
-                                    "health",  "sessions",       "reload",     "tree",
-                                    "profile", "report",         "compare",    "graph",
-                                    "advise",  "check",          "bench",      "bench attention",
-                                    "tune",    "tune attention", "completion", "man"}) {
+  for (const std::string command : {"",        "serve",          "sched",       "run",
+                                    "health",  "sessions",       "reload",      "tree",
+                                    "profile", "report",         "compare",     "graph",
+                                    "advise",  "check",          "bench",       "bench attention",
+                                    "tune",    "tune attention", "tune linear", "completion",
+                                    "man"}) {
     std::vector<std::string> arguments = absl::StrSplit(command, ' ', absl::SkipEmpty());
     arguments.emplace_back("--help");
     Program program(arguments);

@@ -128,7 +128,7 @@ TEST_P(Terminal, TuneFits) {
 TEST_P(Terminal, HelpFits) {
   for (const std::string command :
        {"", "serve", "sched", "run", "health", "sessions", "tree", "profile", "bench",
-        "bench attention", "tune", "tune attention", "completion", "man"}) {
+        "bench attention", "tune", "tune attention", "tune linear", "completion", "man"}) {
     const std::vector<std::string> arguments =
         absl::StrSplit(command.empty() ? "help" : "help " + command, ' ');
     const Screen screen = Show(arguments);

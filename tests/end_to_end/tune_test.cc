@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `reprise tune attention` as users run it: a tree that `bench attention --tree` takes, a run that
-// is continued, and what is refused before anything is measured.
+// `reprise tune` as users run it. Of attention: a tree that `bench attention --tree` takes, and a
+// run that is continued. Of linear layers: a table that engines take, and tables that they refuse.
+// And what is refused before anything is measured.
 #include <signal.h>
 
 #include <algorithm>
@@ -14,7 +15,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/end_to_end/bench_program.h"
 #include "tests/end_to_end/program.h"
+#include "tests/testing/json_schema.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::testing {
@@ -203,6 +206,168 @@ TEST_F(TuneProgram, RefusesWhatCannotBeDoneBeforeItMeasures) {
     EXPECT_THAT(program.stderr_text(), StartsWith("reprise tune"));
     EXPECT_THAT(program.stdout_text(), IsEmpty());
     EXPECT_FALSE(std::filesystem::exists(File("tree.json")));
+  }
+}
+
+// ---- tune linear ----
+
+class TuneLinearProgram : public ::testing::Test {
+ protected:
+  std::string File(const std::string& name) const { return directory_.path() + "/" + name; }
+  static std::vector<std::string> Tune(const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"tune", "linear", "--device", "host", "--rows", "1,4"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  // Of a model on the host, with this table.
+  static std::vector<std::string> WithTable(std::vector<std::string> command,
+                                            const std::string& table) {
+    command.insert(command.end(), {"--model", ShippedModel(), "--device", "host", "--kv-cache",
+                                   "16MiB", "--max-rows", "2", "--linear-table", table});
+    return command;
+  }
+  // One shape, and one range: of two rows.
+  static json Layers(const std::string& weights, int out_features, int in_features,
+                     const std::string& kernel) {
+    json range = {{"rows_from", 2}, {"rows_to", 2}, {"kernel", kernel}};
+    json layer = {{"weights", weights},
+                  {"group_size", 0},
+                  {"out_features", out_features},
+                  {"in_features", in_features}};
+    layer["kernels"] = json::array();
+    layer["kernels"].push_back(std::move(range));
+    json layers = json::array();
+    layers.push_back(std::move(layer));
+    return layers;
+  }
+  void ExpectRefused(const std::string& table, const std::string& says) const {
+    std::ofstream(File("refused.json")) << table;
+    Program list(WithTable({"graph", "list"}, File("refused.json")));
+    EXPECT_NE(list.Wait(), 0) << says;
+    EXPECT_THAT(list.stderr_text(), HasSubstr(says));
+    EXPECT_THAT(list.stdout_text(), IsEmpty());
+  }
+  TemporaryDirectory directory_;
+};
+
+// The host has one kernel of each format.
+TEST_F(TuneLinearProgram, SaysThatTheHostHasNoChoiceAndWritesATableThatIsTaken) {
+  Program tune(Tune({"--model", ShippedModel(), "--out", File("table.json")}));
+  ASSERT_EQ(tune.Wait(std::chrono::seconds(120)), 0) << tune.stderr_text();
+  EXPECT_THAT(tune.stdout_text(), HasSubstr("nothing to choose from"));
+  EXPECT_THAT(tune.stderr_text(), HasSubstr("written: "));
+  const json table = json::parse(ReadTextFile(File("table.json")));
+  EXPECT_THAT(SchemaErrors(SchemaNamed("linear_table"), table), IsEmpty());
+  EXPECT_THAT(table["layers"], IsEmpty());
+  EXPECT_EQ(table["notes"]["made_by"]["command"], "tune linear");
+  EXPECT_EQ(table["notes"]["settings"]["linear"], "row-major");
+  EXPECT_EQ(table["notes"]["device"]["name"], table["made_for"]["device"]);
+  EXPECT_THAT(table["notes"]["measured"], IsEmpty());
+  // No other file is left.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 1);
+
+  Program list(WithTable({"graph", "list", "--json", File("list.json")}, File("table.json")));
+  ASSERT_EQ(list.Wait(std::chrono::seconds(60)), 0) << list.stderr_text();
+  EXPECT_THAT(list.stdout_text(), HasSubstr("by table"));
+  const json listed = json::parse(ReadTextFile(File("list.json")));
+  EXPECT_THAT(SchemaErrors(SchemaNamed("graph_list"), listed), IsEmpty());
+  EXPECT_EQ(listed["engine"]["linear_table_ranges"], 0);
+  EXPECT_EQ(listed["by_table"][0]["kernel_nodes"], 0);
+  Program run(
+      WithTable({"run", "--prompt", "You", "--max-new-tokens", "2", "--json", File("run.json")},
+                File("table.json")));
+  ASSERT_EQ(run.Wait(std::chrono::seconds(60)), 0) << run.stderr_text();
+  EXPECT_THAT(SchemaErrors(SchemaNamed("run"), json::parse(ReadTextFile(File("run.json")))),
+              IsEmpty());
+}
+
+// A table of one entry: what the schema says of it is what is written and read.
+TEST_F(TuneLinearProgram, TablesWithEntriesAreTakenAndShown) {
+  Program tune(Tune({"--model", ShippedModel(), "--out", File("table.json")}));
+  ASSERT_EQ(tune.Wait(std::chrono::seconds(120)), 0) << tune.stderr_text();
+  json table = json::parse(ReadTextFile(File("table.json")));
+  const std::string dtype = table["made_for"]["dtype"];
+  Program dump(WithTable({"graph", "dump", "--graph", "decode/2", "--json", File("dump.json")},
+                         File("table.json")));
+  ASSERT_EQ(dump.Wait(std::chrono::seconds(60)), 0) << dump.stderr_text();
+  // The shape of some linear layer, and the one kernel that it may have.
+  std::string shape;
+  for (const json& node : json::parse(ReadTextFile(File("dump.json")))["nodes"])
+    if (node["op"] == "linear_native" && shape.empty()) shape = node["shape"];
+  const size_t by = shape.find('x');
+  ASSERT_NE(by, shape.npos);
+  table["layers"] = Layers(dtype, std::stoi(shape.substr(0, by)), std::stoi(shape.substr(by + 1)),
+                           "reprise_linear_native_" + dtype);
+  EXPECT_THAT(SchemaErrors(SchemaNamed("linear_table"), table), IsEmpty());
+  std::ofstream(File("one.json")) << table.dump();
+  Program one(WithTable({"graph", "dump", "--graph", "decode/2", "--json", File("one_dump.json")},
+                        File("one.json")));
+  ASSERT_EQ(one.Wait(std::chrono::seconds(60)), 0) << one.stderr_text();
+  EXPECT_THAT(one.stdout_text(), HasSubstr("chosen by"));
+  const json dumped = json::parse(ReadTextFile(File("one_dump.json")));
+  EXPECT_THAT(SchemaErrors(SchemaNamed("graph"), dumped), IsEmpty());
+  size_t from_table = 0;
+  for (const json& node : dumped["nodes"]) {
+    if (node["from_table"] == true) ++from_table;
+    EXPECT_EQ(node["from_table"] == true, node["op"] == "linear_native" && node["shape"] == shape);
+  }
+  EXPECT_GT(from_table, 0u);
+}
+
+TEST_F(TuneLinearProgram, EnginesRefuseTablesThatCannotServe) {
+  Program tune(Tune({"--model", ShippedModel(), "--out", File("table.json")}));
+  ASSERT_EQ(tune.Wait(std::chrono::seconds(120)), 0) << tune.stderr_text();
+  const json table = json::parse(ReadTextFile(File("table.json")));
+  const auto with = [&](const char* place, json value) {
+    json other = table;
+    other[json::json_pointer(place)] = std::move(value);
+    return other.dump();
+  };
+  const std::string dtype = table["made_for"]["dtype"];
+  const auto entry = [&](const std::string& kernel) { return Layers(dtype, 64, 64, kernel); };
+  ExpectRefused("{", "refused.json: linear table");
+  ExpectRefused(with("/schema", "reprise-linear-table/2"), "linear table: schema: got");
+  ExpectRefused(with("/made_for/device", "another"), "made for device 'another', got '");
+  ExpectRefused(with("/layers", entry("reprise_linear_fast")),
+                "layers[0].kernels[0].kernel: got \"reprise_linear_fast\", allowed");
+  ExpectRefused(with("/layers", entry("reprise_linear_portable_" + dtype)),
+                "got kernel reprise_linear_portable_" + dtype);
+  Program missing(WithTable({"graph", "list"}, File("none.json")));
+  EXPECT_NE(missing.Wait(), 0);
+  EXPECT_THAT(missing.stderr_text(), HasSubstr("none.json"));
+}
+
+TEST_F(TuneLinearProgram, RefusesWhatCannotBeDoneBeforeItMeasures) {
+  struct Refusal {
+    std::vector<std::string> arguments;
+    int exit_code;
+    std::string says;
+  };
+  const std::vector<std::string> model = {"--model", ShippedModel()};
+  const auto with_model = [&](std::vector<std::string> more) {
+    more.insert(more.end(), model.begin(), model.end());
+    return Tune(more);
+  };
+  const std::string out = File("table.json");
+  const std::vector<Refusal> refusals = {
+      {with_model({}), 2, "--out: got nothing, allowed: a file"},
+      {with_model({"--out", "-"}), 2, "--out: got \"-\", allowed: a file"},
+      {with_model({"--out", "/no/such/dir/t"}), 1, "cannot write \"/no/such/dir/t\""},
+      {Tune({"--out", out}), 2, "shapes: got none, allowed: --model DIR"},
+      {with_model({"--out", out, "--shape", "8x8"}), 2, "got both a model and --shape"},
+      {with_model({"--out", out, "--linear", "portable"}), 2,
+       "--linear: got \"portable\", allowed: tuned, row-major, packed"},
+      {with_model({"--out", out, "--linear", "packed"}), 1, "which has no matrix units"},
+      {with_model({"--out", out, "--rounds", "0"}), 2, "--rounds: got \"0\""},
+      {with_model({"--out", out, "--row", "1"}), 2, "did you mean \"--rows\"?"},
+  };
+  for (const Refusal& refusal : refusals) {
+    Program program(refusal.arguments);
+    EXPECT_EQ(program.Wait(), refusal.exit_code) << refusal.says;
+    EXPECT_THAT(program.stderr_text(), HasSubstr(refusal.says));
+    EXPECT_THAT(program.stderr_text(), StartsWith("reprise tune"));
+    EXPECT_THAT(program.stdout_text(), IsEmpty());
+    EXPECT_FALSE(std::filesystem::exists(out));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/decode_engine.h"
+#include "engine/engine_profiler.h"
 #include "tests/testing/any_device.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/engine_test.h"
@@ -108,6 +109,48 @@ TEST_P(StepKernelTest, GivesTheBitsOfTheChainWhereHeadsAreNormed) {
   const TestEngine chain = Make(Options(DecodePolicy::kChain, "qwen3"));
   const TestEngine one = Make(Options(DecodePolicy::kStepKernel, "qwen3"));
   EXPECT_EQ(Generate(*one.engine, 2, 2), Generate(*chain.engine, 2, 2));
+}
+
+// One node of the graph, and what it does: of each layer norm, qkv, rope, attention, o, norm, gate
+// and up, and down, each behind the one before it.
+TEST_P(StepKernelTest, TellsItsStages) {
+  const TestEngine one = Make(Options(DecodePolicy::kStepKernel));
+  EngineProfiler profiler(*one.engine);
+  ASSERT_OK_AND_ASSIGN(const auto stages, profiler.ListStages("decode/4"));
+  const auto layers = static_cast<size_t>(one.engine->info().model.num_layers);
+  ASSERT_GT(stages.size(), layers * 8);
+  using Kind = kernels::StageKind;
+  size_t attentions = 0;
+  uint32_t tiles = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const kernels::ListedStage& stage = stages[i];
+    if (i == 0) {
+      EXPECT_FALSE(stage.waits_for.has_value());
+    } else {
+      EXPECT_EQ(stage.waits_for, i - 1);
+    }
+    EXPECT_FALSE(stage.op.empty());
+    if (stage.kind == Kind::kAttention) {
+      ++attentions;
+      EXPECT_EQ(stages[i - 1].kind, Kind::kRopeAppend);
+      EXPECT_EQ(stages[i + 1].kind, Kind::kLinear);
+    }
+    if (stage.kind != Kind::kLinear) {
+      EXPECT_GT(stage.per_row, 0u);
+      continue;
+    }
+    EXPECT_EQ(stage.first_tile, tiles);
+    EXPECT_EQ(stage.num_tiles, static_cast<uint32_t>((stage.out_features + 15) / 16));
+    EXPECT_EQ(stage.fixed, stage.num_tiles);
+    tiles += stage.num_tiles;
+  }
+  EXPECT_EQ(attentions, layers);
+  ASSERT_OK_AND_ASSIGN(const auto of_chain, profiler.ListStages("decode/16"));
+  EXPECT_TRUE(of_chain.empty());
+  ASSERT_OK_AND_ASSIGN(const auto of_mixed, profiler.ListStages("mixed/64"));
+  EXPECT_TRUE(of_mixed.empty());
+  EXPECT_THAT(profiler.ListStages("decode/5").status(),
+              testing::StatusIs(absl::StatusCode::kNotFound, "decode/4"));
 }
 
 // The words that are waited for are zero again after each step.

@@ -112,35 +112,17 @@ bool TakeConfig(std::string_view bytes) {
 
 std::vector<std::string> ConfigSeeds() {
   std::vector<std::string> seeds;
-  for (const char* model : {"llama-tiny",
-                            "granite-tiny",
-                            "mistral-tiny",
-                            "qwen3-tiny",
-                            "llama3-rope-bias-tiny",
-                            "yarn-rope-tiny",
-                            "gemma2-tiny",
-                            "gemma3-tiny",
-                            "ministral-tiny",
-                            "fp8-tensor-tiny",
-                            "fp8-channel-tiny",
-                            "fp8-block-tiny",
-                            "int4-gptq-tiny",
-                            "int4-act-order-tiny",
-                            "int4-awq-tiny",
-                            "int4-compressed-tiny",
-                            "fp8-modelopt-tiny",
-                            "fp8-fbgemm-tiny",
-                            "int4-ignore-tiny",
-                            "mixtral-tiny",
-                            "qwen3moe-tiny",
-                            "granitemoe-tiny",
-                            "gpt-oss-tiny",
-                            "granite-hybrid-moe-tiny",
-                            "bamba-tiny",
-                            "phi3-longrope-tiny",
-                            "phi4-mini-tiny",
-                            "gemma3-vision-tiny",
-                            "mistral3-vision-tiny"}) {
+  for (const char* model :
+       {"llama-tiny",           "granite-tiny",          "mistral-tiny",
+        "qwen3-tiny",           "llama3-rope-bias-tiny", "yarn-rope-tiny",
+        "gemma2-tiny",          "gemma3-tiny",           "ministral-tiny",
+        "fp8-tensor-tiny",      "fp8-channel-tiny",      "fp8-block-tiny",
+        "int4-gptq-tiny",       "int4-act-order-tiny",   "int4-awq-tiny",
+        "int4-compressed-tiny", "fp8-modelopt-tiny",     "fp8-fbgemm-tiny",
+        "int4-ignore-tiny",     "mixtral-tiny",          "qwen3moe-tiny",
+        "granitemoe-tiny",      "gpt-oss-tiny",          "granite-hybrid-moe-tiny",
+        "bamba-tiny",           "phi3-longrope-tiny",    "phi4-mini-tiny",
+        "gemma3-vision-tiny",   "mistral3-vision-tiny"}) {
     seeds.push_back(FileText(absl::StrCat("tests/fixtures/", model, "/config.json")));
   }
   seeds.push_back(

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention_tree_text.h"
+#include "engine/linear_table_text.h"
 #include "graphs/graph_nodes.h"
 #include "nlohmann/json.hpp"
 #include "runtime/check.h"
@@ -80,6 +81,22 @@ bool TakeAttentionTree(std::string_view bytes) {
 
 std::vector<std::string> AttentionTreeSeeds() {
   return {engine::AttentionTreeText(engine::NamedAttentionTree())};
+}
+
+// What is written is read as the same table.
+bool TakeLinearTable(std::string_view bytes) {
+  const auto named = engine::ParseLinearTable(bytes);
+  if (!named.ok()) return false;
+  const auto again = engine::ParseLinearTable(engine::LinearTableText(*named));
+  REPRISE_CHECK(again.ok() && again->table == named->table);
+  return true;
+}
+
+std::vector<std::string> LinearTableSeeds() {
+  return {R"({"schema":"reprise-linear-table/1","made_for":{"device":"a","dtype":"bf16"},)"
+          R"("layers":[{"weights":"bf16","group_size":0,"out_features":64,"in_features":512,)"
+          R"("kernels":[{"rows_from":1,"rows_to":2,"kernel":"reprise_linear_group_bf16_16"},)"
+          R"({"rows_from":3,"rows_to":8,"kernel":"reprise_linear_packed_bf16_32"}]}]})"};
 }
 
 bool TakeProfile(std::string_view bytes) { return tools::ParseProfile("f", bytes).ok(); }

@@ -25,6 +25,9 @@ std::vector<std::string> BatchSeeds();
 // A tree of the choices of attention.
 bool TakeAttentionTree(std::string_view bytes);
 std::vector<std::string> AttentionTreeSeeds();
+// Which kernels linear layers go by (`--linear-table`).
+bool TakeLinearTable(std::string_view bytes);
+std::vector<std::string> LinearTableSeeds();
 // What `reprise profile` wrote, for comparing and for simulated devices.
 bool TakeProfile(std::string_view bytes);
 std::vector<std::string> ProfileSeeds();

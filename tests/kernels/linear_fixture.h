@@ -10,10 +10,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/linear/linear.h"
+#include "kernels/linear/linear_choice.h"
 #include "kernels/stamp/stamp.h"
 #include "runtime/dtype.h"
 #include "tests/testing/cases/linear_cases.h"
@@ -118,6 +120,44 @@ class LinearFixture : public KernelTest {
     std::vector<std::byte> bytes = memory.ReadBytes(call.args.out);
     bytes.resize(c.rows * static_cast<size_t>(c.out_features) * SizeOf(OutType(c)));
     return bytes;
+  }
+
+  // By every kernel that a table may name for a launch: the bytes of the built-in choice, and no
+  // other memory touched. make_call(memory): over fresh buffers, the output's f32.
+  template <typename MakeCallOf>
+  void ExpectEveryKernelOfATableHasTheBits(const kernels::LinearCase& c, MakeCallOf make_call) {
+    const auto set = kernels::KernelSet::Load(device(), dtype());
+    ASSERT_OK(set);
+    std::vector<const kernels::LoadedKernel*> kernels = {nullptr};  // the built-in choice
+    std::vector<std::byte> expected;
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      GuardedMemory memory(device(), stream());
+      Call call = make_call(memory);
+      (*set)->linear_table.clear();
+      if (i == 0) {
+        const auto all = LinearKernelsOfSameBits(**set, call.weights, c.max_rows);
+        ASSERT_FALSE(all.empty());
+        // Of one there is nothing that a table could say.
+        if (all.size() > 1) kernels.insert(kernels.end(), all.begin(), all.end());
+      } else {
+        (*set)->linear_table.push_back({.out_features = call.weights.out_features,
+                                        .in_features = call.weights.in_features,
+                                        .group_size = call.weights.group_size,
+                                        .first_rows = c.max_rows,
+                                        .last_rows = c.max_rows,
+                                        .kernel = kernels[i]->instance});
+        ASSERT_OK(CheckLinearTable(**set, (*set)->linear_table));
+      }
+      SCOPED_TRACE(i == 0 ? std::string("built in") : std::string(kernels[i]->instance->symbol));
+      // A table's kernels may have wider tiles.
+      call.args.partials = memory.Poisoned<float>(LinearPartialFloats(**set, c.max_rows));
+      ASSERT_OK(Linear(stream(), **set, call.weights, call.args, c.max_rows));
+      memory.Check();
+      ExpectCountersZero(memory, call.args);
+      const std::vector<std::byte> bytes = memory.ReadBytes(call.args.out);
+      if (i == 0) expected = bytes;
+      EXPECT_EQ(bytes, expected);
+    }
   }
 
   // SiLU of the first half of the outputs times the second, of the case's rows in buckets of

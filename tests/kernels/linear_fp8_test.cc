@@ -194,6 +194,18 @@ TEST_P(LinearFp8Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
   }
 }
 
+// What a table may say: of packed weights by matrix units many, of others one.
+TEST_P(LinearFp8Test, EveryKernelOfATableHasTheSameBits) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  for (const uint32_t max_rows : {2u, 20u}) {
+    LinearCase c{"", 720, 152, max_rows - 1, max_rows, true, 0.5f, true};
+    const Input in(c, dtype());
+    SCOPED_TRACE(absl::StrCat(max_rows, " rows"));
+    ExpectEveryKernelOfATableHasTheBits(
+        c, [&](GuardedMemory& memory) { return MakeCall(memory, c, in, WeightLayout::kPacked); });
+  }
+}
+
 // Whoever takes a tile: inputs of one part, of three, the last one short, and of eight, which is a
 // round of all warps.
 TEST_P(LinearFp8Test, EveryGridOfLinearStreamHasTheSameBits) {

@@ -222,6 +222,20 @@ TEST_P(LinearInt4Test, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
   }
 }
 
+// What a table may say, with scales of 32, 128 and 64 inputs.
+TEST_P(LinearInt4Test, EveryKernelOfATableHasTheSameBits) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  const LinearCase cases[] = {{"few_rows", 720, 152, 1, 2, true, 0.5f, true},
+                              {"more_rows", 728, 152, 19, 20, true, 0.5f, true},
+                              {"as_many", 736, 152, 19, 20, false, 1.0f, true}};
+  for (const LinearCase& c : cases) {
+    const Input in(c, dtype());
+    SCOPED_TRACE(absl::StrCat(c.name, ", ", in.inputs, " inputs of a scale"));
+    ExpectEveryKernelOfATableHasTheBits(
+        c, [&](GuardedMemory& memory) { return MakeCall(memory, c, in, WeightLayout::kPacked); });
+  }
+}
+
 // Whoever takes a tile: inputs of one part, of three, the last one short, and of eight, which is a
 // round of all warps.
 TEST_P(LinearInt4Test, EveryGridOfLinearStreamHasTheSameBits) {

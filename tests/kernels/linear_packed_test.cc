@@ -283,6 +283,34 @@ TEST_P(LinearPackedTest, EveryShapeOfLinearGroupHasTheBitsOfLinearStream) {
     EXPECT_EQ(GroupBytes(memory, linear, c, s), expected);
 }
 
+// What a table may say of few rows and of more: a part and a half of inputs, and a third of a
+// chunk. Ten tiles of outputs, the last one half, or four, for which a device of three
+// multiprocessors has room in clusters.
+TEST_P(LinearPackedTest, EveryKernelOfATableHasTheSameBits) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  const LinearCase cases[] = {{"few_rows", 792, 152, 1, 2, true, 0.5f, true},
+                              {"more_rows", 792, 152, 19, 20, true, 0.5f, true},
+                              {"few_rows_and_outputs", 792, 56, 1, 2, true, 0.5f, true},
+                              {"few_outputs", 792, 56, 19, 20, true, 0.5f, true}};
+  for (const LinearCase& c : cases) {
+    const LinearInput in(c, dtype());
+    for (const WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPacked}) {
+      if (layout == WeightLayout::kPacked && dtype() == DType::kF32) continue;
+      SCOPED_TRACE(absl::StrCat(c.name, ", ", std::string(NameOf(layout))));
+      ExpectEveryKernelOfATableHasTheBits(
+          c, [&](GuardedMemory& memory) { return MakeCall(memory, c, in, layout); });
+    }
+  }
+  if (!TakesPairs()) return;
+  LinearCase c{"", 792, 160, 7, 8, true, 0.5f, true};
+  const LinearInput in(c, dtype());
+  ExpectEveryKernelOfATableHasTheBits(c, [&](GuardedMemory& memory) {
+    Call call = MakeCall(memory, c, in, WeightLayout::kPackedPairs);
+    call.args.silu_mul = 1;
+    return call;
+  });
+}
+
 TEST_P(LinearPackedTest, RefusesPairsThatNothingTakes) {
   LinearWeights weights;
   weights.format = kernels::WeightFormatOf(dtype());

@@ -229,6 +229,15 @@ TEST_P(LinearRoundedTest, EveryShapeOfLinearGroupHasTheSameBits) {
   }
 }
 
+// What a table may say.
+TEST_P(LinearRoundedTest, EveryKernelOfATableHasTheSameBits) {
+  REPRISE_SKIP_IF_EMULATED_BUT_FOR_BF16();
+  const LinearCase c{"", 720, 152, 19, 20, true, 0.5f, true};
+  const RoundedInput in(c, dtype());
+  ExpectEveryKernelOfATableHasTheBits(
+      c, [&](GuardedMemory& memory) { return MakeCall(memory, c, in, WeightLayout::kPacked); });
+}
+
 // SiLU of the first half times the second.
 TEST_P(LinearRoundedTest, MultipliesPairsLikeTheOracleWithTheSameBitsInEveryBucket) {
   if (!TakesPairs() || !kernels().traits().group_products)

@@ -328,12 +328,15 @@ TEST(Comparison, WarnsWhereEnginesAndTreesAreNotAlike) {
   json before = Profile(1000, 300), after = before;
   before["engine"]["weight_dtype"] = "int4";
   after["engine"]["weight_dtype"] = "fp8_e4m3";
+  before["engine"]["linear_table_ranges"] = nullptr;
+  after["engine"]["linear_table_ranges"] = 3;
   before["engine"]["step_kernel_rows"] = 0;
   after["engine"]["step_kernel_rows"] = 8;
   before["tree"]["file"] = nullptr;
   after["tree"]["file"] = "tree.json";
   EXPECT_THAT(CompareFiles(before, after).warnings,
               ElementsAre("engine.weight_dtype differs: int4 and fp8_e4m3",
+                          "engine.linear_table_ranges differs: null and 3",
                           "engine.step_kernel_rows differs: 0 and 8",
                           "tree.file differs: null and tree.json"));
 }

@@ -3,6 +3,7 @@
 #include "tools/graph/graph_dump.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -122,6 +123,93 @@ TEST(GraphDump, TellsWhichNodesBeginEarly) {
   EXPECT_TRUE(older.captured);
   EXPECT_THAT(GraphText(older, kNoWidth), Not(HasSubstr("early")));
   EXPECT_THAT(DiffGraphs(older, dump), IsEmpty());
+}
+
+// Where no table chose any, nothing is said of it.
+TEST(GraphDump, TellsWhichKernelsATableChose) {
+  GraphDump dump = Dump({Node("norm"), Node("linear", "8x4")});
+  EXPECT_THAT(GraphText(dump, kNoWidth), Not(HasSubstr("table")));
+  EXPECT_EQ(GraphToJson(dump)["nodes"][1]["from_table"], false);
+  const GraphDump before = dump;
+  dump.nodes[1].from_table = true;
+  const std::string text = GraphText(dump, kNoWidth);
+  EXPECT_THAT(text, HasSubstr("2 kernels, 1 of them chosen by the linear table, 0 other nodes"));
+  EXPECT_THAT(text, HasSubstr("48 B          -    reprise_norm\n"));
+  EXPECT_THAT(text, HasSubstr("48 B      table  reprise_linear\n"));
+  const json written = GraphToJson(dump);
+  EXPECT_EQ(written["nodes"][1]["from_table"], true);
+  ASSERT_OK_AND_ASSIGN(const GraphDump read, ParseGraph("a.json", written.dump()));
+  EXPECT_EQ(read.nodes, dump.nodes);
+  ASSERT_EQ(DiffGraphs(before, dump).size(), 1u);
+  EXPECT_EQ(DiffGraphs(before, dump)[0].what, "chosen by - -> table");
+}
+
+// A stage of a step kernel: of a linear layer where it has outputs.
+kernels::ListedStage Stage(kernels::StageKind kind, std::string_view op, int64_t outputs = 0) {
+  kernels::ListedStage stage{.kind = kind, .op = op, .out_features = outputs};
+  if (outputs == 0) {
+    stage.per_row = 4;
+  } else {
+    stage.in_features = 64;
+    stage.num_tiles = stage.fixed = static_cast<uint32_t>(outputs / 16);
+  }
+  return stage;
+}
+
+// Two layers of a norm and two linear layers, a norm and a head behind them.
+std::vector<kernels::ListedStage> Stages() {
+  using Kind = kernels::StageKind;
+  std::vector<kernels::ListedStage> stages;
+  for (int layer = 0; layer < 2; ++layer) {
+    stages.push_back(Stage(Kind::kNorm, "rms_norm"));
+    stages.push_back(Stage(Kind::kLinear, "linear_stream", 128));
+    stages.push_back(Stage(Kind::kLinear, "linear_stream", 32));
+  }
+  stages.push_back(Stage(Kind::kNorm, "rms_norm"));
+  stages.push_back(Stage(Kind::kLinear, "linear_stream", 512));
+  uint32_t tiles = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (i > 0) stages[i].waits_for = i - 1;
+    if (stages[i].num_tiles != 0) stages[i].first_tile = tiles;
+    tiles += stages[i].num_tiles;
+  }
+  return stages;
+}
+
+TEST(GraphDump, ShowsTheStagesOfAStepKernel) {
+  GraphDump dump = Dump({Node("plan"), Node("step_kernel")});
+  EXPECT_EQ(GraphToJson(dump)["stages"], nullptr);
+  EXPECT_THAT(GraphText(dump, kNoWidth), Not(HasSubstr("stages")));
+  dump.stages = Stages();
+  const std::string text = GraphText(dump, kNoWidth);
+  EXPECT_THAT(text, HasSubstr("stages of the step kernel: 8, with 52 tiles of 16 outputs in all"));
+  EXPECT_THAT(text, HasSubstr("128x64"));
+  EXPECT_THAT(text, HasSubstr("10 to 17"));
+  EXPECT_THAT(text, HasSubstr("8 tiles"));
+  EXPECT_THAT(text, HasSubstr("4 a row"));
+  EXPECT_THAT(text, Not(HasSubstr("chosen by")));
+  const json stages = GraphToJson(dump)["stages"];
+  ASSERT_EQ(stages.size(), 8u);
+  EXPECT_EQ(stages[0]["kind"], "norm");
+  EXPECT_EQ(stages[0]["layer"], 0);
+  EXPECT_EQ(stages[0]["waits_for"], nullptr);
+  EXPECT_EQ(stages[0]["first_tile"], nullptr);
+  EXPECT_EQ(stages[0]["shape"], nullptr);
+  EXPECT_EQ(stages[0]["done_per_row"], 4);
+  EXPECT_EQ(stages[4]["layer"], 1);
+  EXPECT_EQ(stages[4]["shape"], "128x64");
+  EXPECT_EQ(stages[4]["tiles"], 8);
+  EXPECT_EQ(stages[4]["first_tile"], 10);
+  EXPECT_EQ(stages[4]["done_fixed"], 8);
+  EXPECT_EQ(stages[4]["waits_for"], 3);
+  EXPECT_EQ(stages[4]["op"], "linear_stream");
+  EXPECT_EQ(stages[7]["layer"], nullptr);
+  // A dump with stages is read as one without: what is compared are nodes.
+  ASSERT_OK_AND_ASSIGN(const GraphDump read, ParseGraph("a.json", GraphToJson(dump).dump()));
+  EXPECT_THAT(DiffGraphs(dump, read), IsEmpty());
+  dump.stages[1].from_table = true;
+  EXPECT_THAT(GraphText(dump, kNoWidth), HasSubstr("chosen by"));
+  EXPECT_EQ(GraphToJson(dump)["stages"][1]["from_table"], true);
 }
 
 TEST(GraphDump, RefusesFilesThatAreWrong) {

@@ -102,6 +102,8 @@ absl::Status LinearBench::Allocate(runtime::Device& device) {
   const uint64_t most_out = Largest(shapes_, [](const LinearShape& s) { return s.out_features; });
   const size_t element = runtime::SizeOf(options_.dtype);
   const auto max_rows = static_cast<uint32_t>(most_rows);
+  // With more rows than any tile has, of the widest.
+  const uint32_t widest = options_.room_for_all ? UINT32_MAX : max_rows;
   struct Wanted {
     const char* what;
     runtime::DeviceBuffer* buffer;
@@ -117,7 +119,7 @@ absl::Status LinearBench::Allocate(runtime::Device& device) {
                          {"inputs", &x_, most_rows * most_in * element},
                          {"outputs", &out_, most_rows * most_out * sizeof(float)},
                          {"partial sums", &partials_,
-                          kernels::LinearPartialFloats(*kernels_, max_rows) * sizeof(float)},
+                          kernels::LinearPartialFloats(*kernels_, widest) * sizeof(float)},
                          {"counters", &counters_,
                           kernels::LinearNumCounters(*kernels_, static_cast<uint32_t>(most_out)) *
                               sizeof(uint32_t)},
@@ -234,7 +236,19 @@ absl::Status LinearBench::EnqueueGraph(const GraphKey& key) {
 absl::StatusOr<runtime::CapturedGraph*> LinearBench::Graph(const GraphKey& key) {
   std::unique_ptr<runtime::CapturedGraph>& graph = graphs_[key];
   if (graph != nullptr) return graph.get();
-  REPRISE_ASSIGN_OR_RETURN(graph, graphs::CaptureWork(*stream_, [&] { return EnqueueGraph(key); }));
+  // Taken away again: the other graphs have kernels of their own choice.
+  if (key.kernel != nullptr) {
+    const LinearShape& shape = shapes_[chains_[key.chain].shapes[0]];
+    kernels_->linear_table = {{.out_features = shape.out_features,
+                               .in_features = shape.in_features,
+                               .group_size = shape.group_size,
+                               .first_rows = key.rows,
+                               .last_rows = key.rows,
+                               .kernel = key.kernel}};
+  }
+  auto captured = graphs::CaptureWork(*stream_, [&] { return EnqueueGraph(key); });
+  kernels_->linear_table.clear();
+  REPRISE_ASSIGN_OR_RETURN(graph, std::move(captured));
   return graph.get();
 }
 
@@ -244,6 +258,16 @@ absl::StatusOr<double> LinearBench::Replay(const GraphKey& key) {
   REPRISE_ASSIGN_OR_RETURN(const double ns,
                            NsBetweenStamps(*stream_, words_.as<uint64_t>(), stamp_cost_ns_));
   return ns / chains_[key.chain].units();
+}
+
+absl::StatusOr<double> LinearBench::TimeKernel(size_t shape, uint32_t rows,
+                                               const kernels::KernelInstance& kernel) {
+  REPRISE_RETURN_IF_ERROR(SetRows(rows));
+  return Replay({.rows = rows, .chain = shape, .candidate = 0, .kernel = &kernel});
+}
+
+void LinearBench::DropKernelGraphs() {
+  std::erase_if(graphs_, [](const auto& entry) { return entry.first.kernel != nullptr; });
 }
 
 absl::Status LinearBench::Check(LinearCell* cell) {

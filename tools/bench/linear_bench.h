@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/kernel_instance.h"
 #include "kernels/kernel_set.h"
 #include "kernels/linear/linear_args.h"
 #include "kernels/linear/linear_weights.h"
@@ -38,6 +39,8 @@ struct LinearBenchOptions {
   uint32_t calls = 0;       // of a shape in a graph; 0: as DefaultLinearCalls
   uint64_t pool_bytes = 0;  // weights that a chain cycles over; 0: as DefaultLinearPool
   uint64_t seed = 1;        // of weights, activations and what --check looks at
+  bool room_for_all =
+      false;  // partial sums have room for every kernel that TimeKernel may be given
 };
 
 // Weights that calls cycle over: DefaultPoolBytes, more than caches hold. Of a model all weights of
@@ -94,13 +97,22 @@ class LinearBench {
   // Adds a round. After an error `cell` is as it was.
   absl::Status Measure(const MeasuredReplays& measured, LinearCell* cell);
 
+  // Device time of one call of a shape with so many rows by a kernel that a table may name for it,
+  // from one replay of its chain, over the first candidate's weights. The graph is captured as an
+  // engine with such a table captures it. REQUIRES: room_for_all.
+  absl::StatusOr<double> TimeKernel(size_t shape, uint32_t rows,
+                                    const kernels::KernelInstance& kernel);
+  // No graph that TimeKernel has captured so far is asked for again.
+  void DropKernelGraphs();
+
  private:
   struct GraphKey {
     uint32_t rows = 1;
     size_t chain = 0;
     size_t candidate = 0;
-    bool once = false;  // the first call of the chain alone
-    auto AsTuple() const { return std::tuple(rows, chain, candidate, once); }
+    bool once = false;                                // the first call of the chain alone
+    const kernels::KernelInstance* kernel = nullptr;  // that a table names; nullptr: there is none
+    auto AsTuple() const { return std::tuple(rows, chain, candidate, once, kernel); }
     bool operator<(const GraphKey& other) const { return AsTuple() < other.AsTuple(); }
   };
 

@@ -271,6 +271,7 @@ std::vector<MeasuredFact> FactsOf(const Json& json) {
                                          "/engine/weight_dtype",
                                          "/engine/kv_dtype",
                                          "/engine/linear",
+                                         "/engine/linear_table_ranges",
                                          "/engine/step_kernel_rows",
                                          "/engine/pool/block_size",
                                          "/model",

@@ -12,6 +12,7 @@
 #include "models/config/json_input.h"
 #include "models/weights/file_input.h"
 #include "runtime/status_macros.h"
+#include "tools/graph/stage_dump.h"
 #include "tools/table.h"
 #include "tools/units.h"
 
@@ -41,6 +42,14 @@ size_t NumKernels(const GraphDump& dump) {
                     [](const GraphNode& node) { return node.kind == GraphNode::Kind::kKernel; }));
 }
 
+// Who chose the kernel, where a table chose some.
+std::string ChosenByText(const GraphNode& node) { return node.from_table ? "table" : "-"; }
+
+size_t NumFromTable(const GraphDump& dump) {
+  return static_cast<size_t>(std::count_if(dump.nodes.begin(), dump.nodes.end(),
+                                           [](const GraphNode& node) { return node.from_table; }));
+}
+
 size_t NumEdges(const GraphDump& dump) { return dump.nodes.empty() ? 0 : dump.nodes.size() - 1; }
 
 // "60 edges, of which 41 let a node begin early".
@@ -58,11 +67,14 @@ std::string Heading(const GraphDump& dump) {
   std::set<std::string> kernels;
   for (const GraphNode& node : dump.nodes) kernels.insert(node.kernel);
   kernels.erase("");
-  return absl::StrCat(dump.graph, " of ", dump.where, ": ", NumKernels(dump), " kernel nodes of ",
-                      kernels.size(), " kernels, ", dump.nodes.size() - NumKernels(dump),
-                      " other nodes, ", EdgesText(dump), ", ", FormatBytes(ArgumentBytes(dump)),
-                      " of arguments, ", FormatBytes(dump.device_bytes),
-                      " of the driver's memory; nodes as ", NodesFrom(dump));
+  const size_t from_table = NumFromTable(dump);
+  return absl::StrCat(
+      dump.graph, " of ", dump.where, ": ", NumKernels(dump), " kernel nodes of ", kernels.size(),
+      " kernels, ",
+      from_table == 0 ? "" : absl::StrCat(from_table, " of them chosen by the linear table, "),
+      dump.nodes.size() - NumKernels(dump), " other nodes, ", EdgesText(dump), ", ",
+      FormatBytes(ArgumentBytes(dump)), " of arguments, ", FormatBytes(dump.device_bytes),
+      " of the driver's memory; nodes as ", NodesFrom(dump));
 }
 
 std::string DotText(const std::string& text) {
@@ -80,7 +92,8 @@ json NodeToJson(const GraphNode& node, size_t index) {
           {"grid", {node.grid_x, node.grid_y}},
           {"block", node.block},
           {"shared_bytes", node.shared_bytes},
-          {"argument_bytes", node.argument_bytes}};
+          {"argument_bytes", node.argument_bytes},
+          {"from_table", node.from_table}};
 }
 
 absl::Status Refuse(const std::string& what, const json* got, const std::string& allowed) {
@@ -120,6 +133,7 @@ absl::StatusOr<GraphNode> ReadNode(const json& value, const std::string& path) {
   REPRISE_ASSIGN_OR_RETURN(const int64_t shared, fields.Integer("shared_bytes", 0, kMostBytes));
   REPRISE_ASSIGN_OR_RETURN(const int64_t arguments,
                            fields.Integer("argument_bytes", 0, kMostBytes));
+  REPRISE_ASSIGN_OR_RETURN(node.from_table, fields.BooleanOr("from_table", false));
   node.block = static_cast<unsigned>(block);
   node.shared_bytes = static_cast<size_t>(shared);
   node.argument_bytes = static_cast<size_t>(arguments);
@@ -165,6 +179,7 @@ std::string ChangeOf(const GraphNode& a, const GraphNode& b) {
   add("shared", FormatBytes(a.shared_bytes), FormatBytes(b.shared_bytes));
   add("arguments", FormatBytes(a.argument_bytes), FormatBytes(b.argument_bytes));
   add("begins", BeginText(a), BeginText(b));
+  add("chosen by", ChosenByText(a), ChosenByText(b));
   return absl::StrJoin(changes, ", ");
 }
 
@@ -217,6 +232,8 @@ json DumpOf(const GraphDump& dump) {
 std::string GraphText(const GraphDump& dump, size_t width) {
   std::vector<std::string> heads = {"node", "op", "grid", "block", "shared", "arguments"};
   if (dump.knows_early) heads.push_back("begins");
+  const bool has_table = NumFromTable(dump) != 0;
+  if (has_table) heads.push_back("chosen by");
   heads.push_back("kernel");
   Table table(heads);
   table.SetKeys(2);
@@ -229,10 +246,13 @@ std::string GraphText(const GraphDump& dump, size_t width) {
                                     FormatBytes(node.shared_bytes),
                                     FormatBytes(node.argument_bytes)};
     if (dump.knows_early) row.push_back(i == 0 ? "-" : BeginText(node));
+    if (has_table) row.push_back(ChosenByText(node));
     row.push_back(node.kernel);
     table.AddRow(std::move(row));
   }
-  return absl::StrCat(Paragraph(Heading(dump), width), "\n", table.ToString(width));
+  return absl::StrCat(Paragraph(Heading(dump), width), "\n", table.ToString(width),
+                      dump.stages.empty() ? "" : "\n",
+                      dump.stages.empty() ? "" : StagesText(dump.stages, width));
 }
 
 std::string GraphDot(const GraphDump& dump) {
@@ -270,7 +290,8 @@ json GraphToJson(const GraphDump& dump) {
             {"nodes_from", NodesFrom(dump)}}},
           {"nodes", std::move(nodes)},
           {"edges", std::move(edges)},
-          {"early_edges", dump.knows_early ? std::move(early) : json(nullptr)}};
+          {"early_edges", dump.knows_early ? std::move(early) : json(nullptr)},
+          {"stages", StagesToJson(dump.stages)}};
 }
 
 absl::StatusOr<GraphDump> ParseGraph(const std::string& file, std::string_view text) {

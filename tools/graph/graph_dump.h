@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "graphs/graph_nodes.h"
+#include "kernels/step_kernel/stage_list.h"
 #include "nlohmann/json.hpp"
 
 namespace reprise::tools {
@@ -26,9 +27,11 @@ struct GraphDump {
   // Which nodes are early. Not of nodes as enqueued, nor of files of earlier versions.
   bool knows_early = false;
   std::vector<graphs::GraphNode> nodes;
+  std::vector<kernels::ListedStage> stages = {};  // of its step kernel; none of files that are read
 };
 
-// What the graph holds, and a line for each node; ends in a newline.
+// What the graph holds, a line for each node, and below them for each stage of a step kernel; ends
+// in a newline.
 std::string GraphText(const GraphDump& dump, size_t width);
 // For graphviz: a box for each node, an edge to the one behind it, dashed where that one is early.
 std::string GraphDot(const GraphDump& dump);

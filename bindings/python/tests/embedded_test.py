@@ -119,6 +119,8 @@ class Errors(unittest.TestCase):
                 tiny(device, dtype="f8")
             with self.assertRaisesRegex(reprise.InvalidArgument, "a model that does not mean it"):
                 tiny(device, round_activations=True)
+            with self.assertRaisesRegex(reprise.InvalidArgument, "linear table: schema: got"):
+                tiny(device, linear_table="{}")
             with self.assertRaisesRegex(TypeError, "got rows, allowed: .*max_rows"):
                 tiny(device, rows=3)
             with self.assertRaisesRegex(ValueError, "max_rows: got -1"):

@@ -213,6 +213,7 @@ class EngineOptions(ctypes.Structure):
         ("swap_bytes", c_uint64),
         ("max_draft_tokens", c_uint64),
         ("round_activations", c_uint64),
+        ("linear_table", c_char_p),
     ]
 
 
