@@ -119,6 +119,7 @@ std::string DeviceText(const runtime::DeviceProperties& device) {
 
 // ", weights fp8_e4m3 but for 2 linear layers"; of weights in the type of compute nothing.
 std::string WeightsText(const EngineInfo& info) {
+  if (info.model.mxfp4_experts) return ", experts mxfp4";
   if (!info.model.weight_quantization) return "";
   std::string text = absl::StrCat(", weights ", std::string(kernels::NameOf(info.weight_format())));
   if (const int64_t left_out = info.model.NumLeftOut(); left_out != 0)
