@@ -5,8 +5,8 @@
 #define REPRISE_ENGINE_ENGINE_INFO_H_
 
 #include <cstdint>
-#include <optional>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -15,9 +15,9 @@ namespace reprise::kernels {
 // kNone: there is no weight. kE4m3: 8-bit floats, with an f32 scale for each output and
 // kScaleInputs input features. kInt4: 0 to 15, with a scale and a zero point, a ScaleWord, for each
 // output and 32, 64 or 128 input features. kE4m3Rounded: elements and scales of kE4m3, which
-// multiply activations rounded to E4M3 (round_rows). kMxfp4: 4-bit floats, E2M1, with a power of two
-// for each output and kMxfp4ScaleInputs input features, as f32; of experts alone. The others hold
-// one number per element, without scales.
+// multiply activations rounded to E4M3 (round_rows). kMxfp4: 4-bit floats, E2M1, with a power of
+// two for each output and kMxfp4ScaleInputs input features, as f32; of experts alone. The others
+// hold one number per element, without scales.
 enum class WeightFormat : uint8_t {
   kNone = 0,
   kF32,

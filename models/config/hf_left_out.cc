@@ -120,8 +120,8 @@ class Entries {
   }
 
   bool empty() const { return all_.empty(); }
-  // The field that leaves the layer out, or nullptr. Beside a vision part it may have the names that
-  // the text part has in the model as a whole.
+  // The field that leaves the layer out, or nullptr. Beside a vision part it may have the names
+  // that the text part has in the model as a whole.
   const char* FieldOf(const std::string& layer) const {
     const char* field = FieldOfName(layer);
     if (field == nullptr && beside_vision_) field = FieldOfName("language_model." + layer);
@@ -173,8 +173,7 @@ absl::StatusOr<bool> IsLeftOut(const NamedLinear& linear, const Entries& entries
 
 absl::Status ReadLeftOut(const JsonFields& quantization, std::span<const LeftOutList> lists,
                          ModelSpec& spec) {
-  REPRISE_ASSIGN_OR_RETURN(const Entries entries,
-                           Entries::Read(quantization, lists, spec));
+  REPRISE_ASSIGN_OR_RETURN(const Entries entries, Entries::Read(quantization, lists, spec));
   if (entries.empty()) return absl::OkStatus();
   std::vector<uint8_t> left_out(static_cast<size_t>(spec.num_layers), 0);
   bool any = false, all = true;
