@@ -30,8 +30,7 @@ inline constexpr int kFewExpertRows = 16, kManyExpertRows = 64;
 // that more of them help; weights of 16 bits are not read faster by three
 // (docs/benchmarks/README.md).
 constexpr int ExpertBlocks(int tile_rows, int weight_bits) {
-  if (tile_rows > kFewExpertRows || weight_bits == 16) return 2;
-  return weight_bits == 4 ? 4 : 3;
+  return tile_rows > kFewExpertRows || weight_bits == 16 ? 2 : 3;
 }
 constexpr bool HasExpertTile(const DeviceTraits& traits, int tile_rows) {
   return HasPackedTile(traits, tile_rows);

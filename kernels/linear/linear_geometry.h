@@ -75,8 +75,13 @@ constexpr int kPackedPartK = kPackedPartTiles * kPackedTileInputs;
 constexpr int PackedTileFeatures(int tile_rows) {
   return tile_rows > 16 && tile_rows <= 64 ? 64 : 128;
 }
+// Of weights of 4 bits, scales of a chunk: of kLeastScaleInputs two for each output, of more inputs
+// one.
+inline constexpr int kPackedChunkScales = kMatrixChunkK / kLeastScaleInputs;
 constexpr int PackedStageBytes(int tile_rows, int weight_bits) {
-  return (PackedTileFeatures(tile_rows) * weight_bits + tile_rows * 16) * kMatrixChunkK / 8;
+  const int features = PackedTileFeatures(tile_rows);
+  const int scales = weight_bits == 4 ? features * kPackedChunkScales * 4 : 0;  // bytes
+  return (features * weight_bits + tile_rows * 16) * kMatrixChunkK / 8 + scales;
 }
 constexpr int PackedStages(const DeviceTraits& traits, int tile_rows, int weight_bits) {
   if (traits.async_copy)

@@ -46,7 +46,11 @@ struct MatrixTile {
   static constexpr int kFragments = kRowFragments * kFeatureFragments;
   static_assert(kColumns >= kTraits.matrix_columns);
   static constexpr int kWeightBytes = kTileFeatures * kMatrixChunkK * kElementBits<W> / 8;
-  static constexpr int kStageBytes = kWeightBytes + kTileRows * kMatrixChunkK * 2;
+  // Of a stage: weights, tokens, and of weights of 4 bits the chunk's scales, [16 outputs' tile,
+  // kPackedChunkScales, 16].
+  static constexpr int kScalesAt = kWeightBytes + kTileRows * kMatrixChunkK * 2;
+  static constexpr int kScaleBytes = kFourBits ? kTileFeatures * kPackedChunkScales * 4 : 0;
+  static constexpr int kStageBytes = kScalesAt + kScaleBytes;
   static constexpr int kRowChunks = kMatrixChunkK / 8;  // 16-byte chunks of a shared row
 
   using Fragment = MatrixD<kColumns>;
@@ -93,6 +97,7 @@ struct MatrixTile {
                                 : static_cast<const unsigned char*>(t_.a.weight),
                           valid);
       }
+      if constexpr (kFourBits) StartScales(chunk, stage);
     }
     // On to the next unit, chunk `chunk` of `tile`.
     REPRISE_FN void Next(uint32_t tile, uint32_t chunk) {
@@ -128,12 +133,36 @@ struct MatrixTile {
       stride_ = static_cast<int>(row_bytes * kRowStep);
       from_ = static_cast<const unsigned char*>(t_.a.weight) + row * row_bytes +
               static_cast<int64_t>(chunk) * kStep + Chunk() * 16;
+      if constexpr (kFourBits) {
+        const PackedLayout layout{t_.a.out_features, t_.a.in_features, t_.a.scale_inputs};
+        const int64_t of_scale = static_cast<int64_t>(tile) * (kTileFeatures / kPackedTileOutputs) +
+                                 ThreadX() / kScaleCopies;
+        has_scales_ = ThreadX() < kScaleBytes / 16 && of_scale < layout.OutputTiles() &&
+                      (ThreadX() % kScaleCopies < 4 || t_.a.scale_inputs == kLeastScaleInputs);
+        scales_ = t_.a.scales + layout.PackedScaleOffset(of_scale * kPackedTileOutputs, 0) +
+                  ThreadX() % kScaleCopies * 4;
+      }
     }
+    // A thread's copy of the chunk's scales, if it has one.
+    REPRISE_FN void StartScales(uint32_t chunk, int stage) const {
+      if (ThreadX() >= kScaleBytes / 16) return;
+      const uint32_t to = t_.shared + static_cast<uint32_t>(stage) * kStageBytes + kScalesAt +
+                          static_cast<uint32_t>(ThreadX()) * 16;
+      const uint32_t group =
+          chunk * kMatrixChunkK / static_cast<uint32_t>(t_.a.scale_inputs);  // the first
+      CopyAsync16OrZero(to, has_scales_ ? scales_ + group * kPackedTileOutputs : t_.a.scales,
+                        has_scales_);
+    }
+    // Of 16 bytes, of a tile of 16 outputs.
+    static constexpr int kScaleCopies = kPackedChunkScales * kPackedTileOutputs * 4 / 16;
 
     const MatrixTile& t_;
     const unsigned char* from_;  // of the first copy
     int stride_;                 // bytes from one copy to the next
     int count_;                  // copies that lie inside the weights
+    const float* scales_ =
+        nullptr;  // of weights of 4 bits, of the thread's copy of the first chunk
+    bool has_scales_ = false;
   };
 
   // The same of tokens, zero beyond the live rows.

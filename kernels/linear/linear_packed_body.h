@@ -87,24 +87,18 @@ class PackedSums {
   float scales_[Tile::kFeatureFragments][kLaneRows];
 };
 
-// The same of weights of 4 bits, whose scales are of half a chunk or more. Int4 are multiplied less
-// the zero points that come with the scales.
+// The same of weights of 4 bits, whose scales are of half a chunk or more, and come with it. Int4
+// are multiplied less the zero points that are in the scales.
 template <typename T, typename W, typename Tile>
 class PackedFourBitSums {
  public:
   using Accumulators = typename Tile::Accumulators;
 
-  REPRISE_FN PackedFourBitSums(const Tile& linear, uint32_t tile)
-      : linear_(linear),
-        num_scales_(static_cast<int>(
-            PackedLayout{linear.a.out_features, linear.a.in_features, linear.a.scale_inputs}
-                .ScaleGroups())),
-        last_run_of_scale_(linear.a.scale_inputs / kLeastScaleInputs - 1),
-        first_output_(static_cast<int64_t>(tile) * Tile::kFeatures + Tile::WarpFeature()) {
+  REPRISE_FN explicit PackedFourBitSums(const Tile& linear)
+      : linear_(linear), last_run_of_scale_(linear.a.scale_inputs / kLeastScaleInputs - 1) {
     Tile::Clear(of_scale_);
     Tile::Clear(of_part_);
     Tile::Clear(sum_);
-    LoadScales();
   }
   REPRISE_FN void MultiplyChunk(uint32_t chunk, int stage) {
     const uint32_t weights = linear_.shared + static_cast<uint32_t>(stage * Tile::kStageBytes);
@@ -121,7 +115,7 @@ class PackedFourBitSums {
     for (int run = 0; run < kRuns; ++run) {
       // Of the scale; there are a power of two.
       const int run_of_scale = (static_cast<int>(chunk) * kRuns + run) & last_run_of_scale_;
-      if (run_of_scale == 0) NextScales();
+      if (run_of_scale == 0) LoadScales(weights + Tile::kScalesAt, run);
       REPRISE_UNROLL
       for (int s = run * kRunSteps; s < (run + 1) * kRunSteps; ++s)
         MultiplyStep(elements, tokens, s);
@@ -149,36 +143,25 @@ class PackedFourBitSums {
         Multiply<T>(of_scale_[i * Tile::kRowFragments + f], w[i], x);
     }
   }
-  // Of the lane's outputs, for the inputs that come, one scale ahead of the products.
-  REPRISE_FN void LoadScales() {
+  // Those of the lane's outputs that begin with a run of the chunk. scales: their shared address.
+  REPRISE_FN void LoadScales(uint32_t scales, int run) {
+    const int of_chunk = last_run_of_scale_ == 0 ? run : 0;
     REPRISE_UNROLL
     for (int i = 0; i < Tile::kFeatureFragments; ++i) {
-      const int64_t first = first_output_ + i * kPackedTileOutputs;
-      const bool there = first < linear_.a.out_features && loaded_ < num_scales_;
-      // PackedScaleOffset, without its division.
-      const float* const scales =
-          linear_.a.scales + (there ? first * num_scales_ + loaded_ * kPackedTileOutputs : 0);
+      const int tile = Tile::WarpFeature() / kPackedTileOutputs + i;
+      const uint32_t first =
+          scales +
+          static_cast<uint32_t>((tile * kPackedChunkScales + of_chunk) * kPackedTileOutputs) * 4;
       REPRISE_UNROLL
       for (int h = 0; h < kLaneRows; ++h)
-        next_scales_[i][h] = there ? BitsOf(scales[MatrixRow(h)]) : 0;
-      if constexpr (kHasZeros) {
-        REPRISE_UNROLL
-        for (int h = 0; h < kFourBitRows; ++h)
-          next_zeros_[i][h] = there ? BitsOf(scales[FourBitRow(h)]) : 0;
-      }
-    }
-    ++loaded_;
-  }
-  REPRISE_FN void NextScales() {
-    REPRISE_UNROLL
-    for (int i = 0; i < Tile::kFeatureFragments; ++i) {
-      REPRISE_UNROLL
-      for (int h = 0; h < kLaneRows; ++h) scales_[i][h] = FourBitScale<T, W>(next_scales_[i][h]);
+        scales_[i][h] = FourBitScale<T, W>(
+            LoadShared<uint32_t>(first + static_cast<uint32_t>(MatrixRow(h)) * 4));
       REPRISE_UNROLL
       for (int h = 0; h < kFourBitRows; ++h)
-        zeros_[i][h] = kHasZeros ? FourBitZero<T, W>(next_zeros_[i][h]) : 0;
+        zeros_[i][h] = kHasZeros ? FourBitZero<T, W>(LoadShared<uint32_t>(
+                                       first + static_cast<uint32_t>(FourBitRow(h)) * 4))
+                                 : 0;
     }
-    LoadScales();
   }
   REPRISE_FN void Scale() {
     REPRISE_UNROLL
@@ -206,16 +189,11 @@ class PackedFourBitSums {
   }
 
   const Tile& linear_;
-  const int num_scales_;         // of an output
   const int last_run_of_scale_;  // runs are of kLeastScaleInputs
-  const int64_t first_output_;
-  int loaded_ = 0;  // scales
   Accumulators of_scale_, of_part_, sum_;
   bool first_ = true;
-  float scales_[Tile::kFeatureFragments][kLaneRows];
-  uint32_t zeros_[Tile::kFeatureFragments][kFourBitRows];
-  uint32_t next_scales_[Tile::kFeatureFragments][kLaneRows];
-  uint32_t next_zeros_[Tile::kFeatureFragments][kFourBitRows];
+  float scales_[Tile::kFeatureFragments][kLaneRows] = {};
+  uint32_t zeros_[Tile::kFeatureFragments][kFourBitRows] = {};
 };
 
 // Tile `tile` of outputs, of the rows that `linear` is of.
@@ -223,7 +201,7 @@ template <typename T, typename W, typename Tile>
 REPRISE_FN void PackedLinearTile(const Tile& linear, uint32_t tile) {
   const uint32_t begin = tile * linear.chunks, end = begin + linear.chunks;
   if constexpr (Tile::kFourBits) {
-    PackedFourBitSums<T, W, Tile> sums(linear, tile);
+    PackedFourBitSums<T, W, Tile> sums(linear);
     linear.StreamStages(begin, end, [&](uint32_t, uint32_t unit, int stage) {
       sums.MultiplyChunk(unit - begin, stage);
     });

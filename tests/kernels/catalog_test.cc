@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -55,11 +56,12 @@ TEST(Catalog, InstancesAreNamedByTheirFamilyTypesAndTile) {
     if (activation != "none") absl::StrAppend(&name, "_", activation);
     // Weights that are not of the format of activations are in the family's name.
     if (weight != "none" && weight != activation) {
-      EXPECT_TRUE(instance.family->name.ends_with(weight == "int4"               ? "_int4"
-                                                  : weight == "fp8_e4m3_rounded" ? "_rounded"
-                                                                                 : "_fp8"))
-          << name;
-      EXPECT_TRUE(weight == "fp8_e4m3" || weight == "fp8_e4m3_rounded" || weight == "int4") << name;
+      const std::map<std::string, std::string_view> kEnds = {{"int4", "_int4"},
+                                                             {"mxfp4", "_mxfp4"},
+                                                             {"fp8_e4m3_rounded", "_rounded"},
+                                                             {"fp8_e4m3", "_fp8"}};
+      ASSERT_TRUE(kEnds.contains(weight)) << name;
+      EXPECT_TRUE(instance.family->name.ends_with(kEnds.at(weight))) << name;
     }
     if (instance.kv == kernels::ElementFormat::kFp8)
       absl::StrAppend(&name, "_", std::string(NameOf(instance.kv)));
