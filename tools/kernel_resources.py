@@ -44,8 +44,6 @@ SCRATCH_ALLOWANCE = (
     ("sm_90a", "reprise_embedding_.*", 32),
     ("sm_.*", "reprise_rope_append_.*_fp8", 48),
     ("sm_.*", "reprise_(plan|attention_portable_.*)", 8),
-    # Four blocks for each multiprocessor, which leaves 64 registers. sm_90a needs no more.
-    ("sm_80", "reprise_experts_packed_int4_.*_16", 8),
     # Out of scalar registers: the scales of KV of 8 bits are two more pointers.
     ("gfx9.*", "reprise_attention_prefill_matrix_.*_fp8_.*", 36),
 )
@@ -57,7 +55,7 @@ SPILLED_SCALARS_ALLOWANCE = (
     ("gfx.*", "reprise_attention_decode_matrix_.*", 28),
     ("gfx9.*", "reprise_attention_prefill_matrix_.*", 6),
     # Where an expert's matrix and scales begin, beside all that a linear layer needs.
-    ("gfx9.*", "reprise_experts_(portable|packed)_(fp8|int4)_.*", 20),
+    ("gfx9.*", "reprise_experts_(portable|packed)_(fp8|int4|mxfp4)_.*", 20),
     # Three bodies in one kernel, for states of other sizes.
     ("gfx.*", "reprise_mamba_scan_.*", 84),
     ("gfx.*", "reprise_(plan|sample_final|attention_(portable|naive)_.*)", 128),
