@@ -17,7 +17,6 @@
 #include "service/kv/export_window.h"
 #include "service/kv/kv_ticket.h"
 #include "service/kv/kv_wire.h"
-#include "service/record/record_format.h"
 #include "service/transport/listen_address.h"
 #include "service/transport/tls_files.h"
 #include "tests/fuzz/fuzz_files.h"
@@ -141,21 +140,6 @@ std::vector<std::string> TicketSeeds() {
   for (const uint32_t place : {0u, 1u, 2u, ~0u})
     seeds.push_back(service::BytesOf({.window = kWindowId, .place = place, .key = kWindowKey}));
   return seeds;
-}
-
-bool TakeRecording(std::string_view bytes) { return service::ParseRecording("f", bytes).ok(); }
-
-std::vector<std::string> RecordingSeeds() {
-  v1::SessionRecord header, step, end;
-  header.mutable_header()->set_session(7);
-  header.mutable_header()->mutable_server()->mutable_model()->set_name("tiny");
-  step.mutable_step()->set_sequence(1);
-  step.mutable_answer()->set_sequence(1);
-  end.mutable_end()->set_reason(v1::RECORD_END_REASON_SESSION_ENDED);
-  std::string file = service::RecordFirstLine();
-  for (const v1::SessionRecord* record : {&header, &step, &end})
-    service::AppendFramed(record->SerializeAsString(), &file);
-  return {file};
 }
 
 }  // namespace reprise::fuzz

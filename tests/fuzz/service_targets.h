@@ -25,9 +25,6 @@ std::vector<std::string> ExportWindowSeeds();
 // A ticket for a copy of a KV block, looked up in a window.
 bool TakeTicket(std::string_view bytes);
 std::vector<std::string> TicketSeeds();
-// A recorded session.
-bool TakeRecording(std::string_view bytes);
-std::vector<std::string> RecordingSeeds();
 
 }  // namespace reprise::fuzz
 
