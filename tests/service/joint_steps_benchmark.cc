@@ -183,8 +183,6 @@ void Sessions(benchmark::State& state, runtime::DeviceKind kind, uint32_t sessio
   state.counters["rows of others"] = static_cast<double>(other_rows) / static_cast<double>(steps);
 }
 
-constexpr auto kHost = runtime::DeviceKind::kHost;
-constexpr auto kCuda = runtime::DeviceKind::kCuda;
 void Register(const std::string& device, runtime::DeviceKind kind) {
   struct Case {
     const char* name;
