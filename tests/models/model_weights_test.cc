@@ -617,15 +617,20 @@ TEST_F(ModelWeightsTest, RandomReportsWhatTheFillReports) {
               absl::StatusCode::kUnavailable, {"no kernel"});
 }
 
-// Of the linear layers of blocks, all experts among them.
+// Of the linear layers of blocks, all experts among them; of MXFP4 experts alone.
 int64_t QuantizedElements(const ModelSpec& spec) {
+  if (spec.mxfp4_experts)
+    return spec.num_layers * spec.num_experts * 3 * spec.hidden_size *
+           spec.expert_intermediate_size;
   if (!spec.weight_quantization) return 0;
   const int64_t inner = spec.num_experts == 0 ? spec.intermediate_size
                                               : spec.num_experts * spec.expert_intermediate_size;
   return spec.num_layers * spec.hidden_size * (spec.qkv_size() + spec.q_size() + 3 * inner);
 }
-// Of 8 or 4 bits, and 32 for 128 of them; where inputs are in another order, 32 for each.
+// Of 8 or 4 bits, and 32 for 128 of them; where inputs are in another order, 32 for each. Of MXFP4
+// 4 bits, and 32 for 32 of them.
 int64_t QuantizedBytes(const ModelSpec& spec) {
+  if (spec.mxfp4_experts) return QuantizedElements(spec) / 2 + QuantizedElements(spec) / 8;
   if (!spec.weight_quantization) return 0;
   const int64_t elements = QuantizedElements(spec);
   int64_t inputs = 0;
