@@ -292,7 +292,8 @@ TEST_F(TuneLinearProgram, TablesWithEntriesAreTakenAndShown) {
   ASSERT_EQ(dump.Wait(std::chrono::seconds(60)), 0) << dump.stderr_text();
   // The shape of some linear layer, and the one kernel that it may have.
   std::string shape;
-  for (const json& node : json::parse(ReadTextFile(File("dump.json")))["nodes"])
+  const json plain = json::parse(ReadTextFile(File("dump.json")));
+  for (const json& node : plain["nodes"])
     if (node["op"] == "linear_native" && shape.empty()) shape = node["shape"];
   const size_t by = shape.find('x');
   ASSERT_NE(by, shape.npos);
