@@ -482,10 +482,10 @@ typedef struct reprise_engine_options {
   const int64_t* mixed_buckets;   // query tokens; none: by device
   size_t num_decode_buckets;
   size_t num_mixed_buckets;
-  uint32_t block_size;             // tokens of a KV block
-  uint32_t max_rows;               // resident rows
-  uint32_t max_context_length;     // tokens of a row; 0: the model's limit
-  uint32_t pipeline_depth;         // step requests in flight, 1 to 8
+  uint32_t block_size;          // tokens of a KV block
+  uint32_t max_rows;            // resident rows
+  uint32_t max_context_length;  // tokens of a row; 0: the model's limit. Chooses longrope's factors
+  uint32_t pipeline_depth;      // step requests in flight, 1 to 8
   uint32_t max_steps_per_request;  // 1 to 32
   uint32_t min_shared_tokens;      // from which length on a shared prefix is read once; 0: never
   uint32_t max_logit_rows;         // rows of a step that may return their logits

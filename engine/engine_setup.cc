@@ -155,10 +155,10 @@ LinearPolicy ResolveLinear(const DecodeEngineOptions& options, const models::Mod
                            const runtime::DeviceProperties& device) {
   if (options.linear != LinearPolicy::kTuned) return options.linear;
   // Weights of 8 and 4 bits have kernels for matrix units where they are packed, and no others.
-  const bool packed =
-      kernels::CanPack(kernels::WeightFormatOf(options.dtype)) &&
-      (device.compute_capability == 90 ||
-       (spec.weight_quantization.has_value() && device.matrix_unit != runtime::MatrixUnit::kNone));
+  const bool packed = kernels::CanPack(kernels::WeightFormatOf(options.dtype)) &&
+                      (device.compute_capability == 90 ||
+                       ((spec.weight_quantization.has_value() || spec.mxfp4_experts) &&
+                        device.matrix_unit != runtime::MatrixUnit::kNone));
   return packed ? LinearPolicy::kPacked : LinearPolicy::kRowMajor;
 }
 

@@ -85,7 +85,8 @@ absl::StatusOr<const Json*> ReadArray(const JsonFields& fields, const char* key,
 absl::StatusOr<int32_t> ReadGroupSize(const JsonFields& fields, WeightFormat format) {
   std::vector<int64_t> allowed = {0};
   if (kernels::IsScaled(format)) allowed = {kernels::kScaleInputs};
-  if (format == WeightFormat::kInt4) allowed = {32, 64, 128};
+  if (format == WeightFormat::kInt4)
+    allowed = {kernels::kLeastScaleInputs, kernels::kPackedTileInputs, kernels::kScaleInputs};
   REPRISE_ASSIGN_OR_RETURN(const int64_t size,
                            fields.IntegerOr("group_size", 0, 0, kernels::kScaleInputs));
   if (std::find(allowed.begin(), allowed.end(), size) == allowed.end())

@@ -79,8 +79,9 @@ void AddModelOptions(CLI::App* app, EngineFlags* flags) {
 void AddLinearOption(CLI::App* app, engine::DecodeEngineOptions* options) {
   AddOption(
       app, "--linear", &options->linear, ParseLinear, "POLICY", "tuned",
-      "tuned (what is faster: packed on sm_90, else row-major), row-major (weights as they are "
-      "published), packed (weights in the order in which they are read; GPUs, bf16 and f16) "
+      "tuned (what is faster: packed on sm_90, and on all GPUs with matrix units where weights "
+      "have 8 or 4 bits; else row-major), row-major (weights as they are published), packed "
+      "(weights in the order in which they are read; GPUs, bf16 and f16) "
       "or portable (the reference kernels, slow)");
   app->add_flag(
       "--round-activations", options->round_activations,

@@ -42,8 +42,8 @@ bool IsSameFile(const std::string& a, const std::string& b) {
 
 // Whether a file of that name in a model's directory is a part of the model.
 bool IsOfModel(const std::string& name) {
-  constexpr std::array<std::string_view, 3> kNames = {"config.json", "generation_config.json",
-                                                      "special_tokens_map.json"};
+  constexpr std::array<std::string_view, 4> kNames = {
+      "config.json", "generation_config.json", "hf_quant_config.json", "special_tokens_map.json"};
   return Has(kNames, name) || name.starts_with("tokenizer") || name.starts_with("chat_template") ||
          name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
 }

@@ -16,8 +16,9 @@ namespace reprise::kernels {
 
 // Blocks of the bulk decode kernel's grid on the device, for AttentionPlanRule.num_shares; 0 where
 // there is no such kernel for queries of num_heads and such a cache: it wants bulk copies, 16-bit
-// elements, heads of 64, 128, 192 or 256, groups of at most 8, and blocks of a multiple of 16
-// tokens. A cache that it reads is swizzled (KvLayout); kv.swizzled does not matter here.
+// elements in heads of 64, 128, 192 or 256 or E4M3 in heads of 128, groups of at most 8, and blocks
+// of a multiple of 16 tokens. A cache that it reads is swizzled (KvLayout); kv.swizzled does not
+// matter here.
 uint32_t NumDecodeShares(const KernelSet& kernels, int32_t num_heads, const KvLayout& kv);
 
 // Rows of a tile of that kernel, for AttentionPlanRule.tile_members: so many that share their first

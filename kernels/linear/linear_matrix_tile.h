@@ -145,6 +145,7 @@ struct MatrixTile {
     }
     // A thread's copy of the chunk's scales, if it has one.
     REPRISE_FN void StartScales(uint32_t chunk, int stage) const {
+      static_assert(kScaleBytes / 16 <= kThreads, "a thread copies 16 bytes at most");
       if (ThreadX() >= kScaleBytes / 16) return;
       const uint32_t to = t_.shared + static_cast<uint32_t>(stage) * kStageBytes + kScalesAt +
                           static_cast<uint32_t>(ThreadX()) * 16;

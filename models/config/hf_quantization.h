@@ -11,9 +11,11 @@
 
 namespace reprise::models {
 
-// Sets ModelSpec::weight_quantization and kv_cache_dtype, unset where nothing is said. fields: of
-// the whole config. beside: hf_quant_config.json, which says it where the config says nothing, or
-// nullptr. Errors: InvalidArgument with field, got, allowed.
+// Sets ModelSpec::weight_quantization and kv_cache_dtype, unset where nothing is said; of mxfp4,
+// which it takes of the architectures that have it, mxfp4_experts, and checkpoint_dtype to what all
+// else is in. Behind what sets the architecture and checkpoint_dtype. fields: of the whole config.
+// beside: hf_quant_config.json, which says it where the config says nothing, or nullptr. Errors:
+// InvalidArgument with field, got, allowed.
 absl::Status ReadQuantization(const JsonFields& fields, const Json* beside, ModelSpec& spec);
 
 // Behind it, of a spec that ValidateModelSpec accepts: which layers are not quantised. Without any

@@ -72,8 +72,8 @@ absl::StatusOr<RopeScaling> ReadRopeType(const JsonFields& fields, const RopeCon
   }
   if (scaling == RopeScaling::kLongRope && context.of_two)
     return RefuseType(fields,
-                      "'default', 'linear', 'llama3' or 'yarn' where layers that slide have a rope "
-                      "of their own");
+                      "'default', 'linear' or 'llama3' where layers that slide have a rope of "
+                      "their own");
   if (scaling.has_value()) return *scaling;
   return RefuseType(fields, "'default', 'linear', 'llama3', 'yarn' or 'longrope'");
 }

@@ -109,7 +109,11 @@ absl::Status CheckMamba(const ModelSpec& s) {
 }
 
 absl::Status CheckExperts(const ModelSpec& s) {
-  const ExpertRule rule = FindArchitecture(s.architecture)->experts;
+  const Architecture& architecture = *FindArchitecture(s.architecture);
+  const ExpertRule rule = architecture.experts;
+  if (s.mxfp4_experts && !architecture.expert_tensors.inputs_first)
+    return Refuse("mxfp4_experts", "true",
+                  absl::StrCat("false: the architecture '", s.architecture, "' has none"));
   if (rule == ExpertRule::kBesideMlp && s.num_experts == 0) return absl::OkStatus();
   if (rule == ExpertRule::kNone) {
     if (s.num_experts == 0) return absl::OkStatus();
@@ -136,8 +140,7 @@ absl::Status CheckExperts(const ModelSpec& s) {
     return Refuse("hidden_size, intermediate_size",
                   absl::StrCat(s.hidden_size, ", ", s.expert_intermediate_size),
                   absl::StrCat("multiples of ", kMxfp4Block, ", the inputs of an MXFP4 block"));
-  if (s.weight_quantization.has_value() &&
-      FindArchitecture(s.architecture)->expert_tensors.up == nullptr)
+  if (s.weight_quantization.has_value() && architecture.expert_tensors.up == nullptr)
     return absl::UnimplementedError(
         absl::StrCat("quantization_config: got quantised weights in a model whose experts are one "
                      "tensor ('",

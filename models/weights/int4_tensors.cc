@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "kernels/packed_layout.h"
 #include "models/weights/byte_vectors.h"
 #include "models/weights/safetensors.h"
@@ -87,10 +86,6 @@ void ReadReordered(WeightStorage storage, const Int4Inputs& from, int64_t output
       to[k * stride + i] = static_cast<uint8_t>(FourBits(
           WordAt(from.words, at + k * steps.of_output), static_cast<int>(input % kOfWord)));
   }
-}
-
-std::string ShowShape(const std::vector<int64_t>& shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
 int64_t Words(int64_t count) { return (count + kOfWord - 1) / kOfWord; }

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "models/config/json_input.h"
 #include "models/weights/file_input.h"
 #include "runtime/status_macros.h"
@@ -185,6 +186,10 @@ std::string ElementName(const TensorView& view) {
   return view.is_float()           ? std::string(runtime::NameOf(view.dtype))
          : view.integer_bytes == 1 ? std::string("u8")
                                    : absl::StrCat("i", 8 * view.integer_bytes);
+}
+
+std::string ShowShape(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {

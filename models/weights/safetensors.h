@@ -35,6 +35,8 @@ struct TensorView {
 };
 // "f32", "i32", "u8" ..
 std::string ElementName(const TensorView& view);
+// "[2, 3]".
+std::string ShowShape(const std::vector<int64_t>& shape);
 
 class SafetensorsFile {
  public:

@@ -41,6 +41,13 @@ absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSe
   return absl::OkStatus();
 }
 
+// Whether a write or an import that failed may have left blocks in which nothing is written any
+// more: it had begun then.
+bool MayHaveChangedBlocks(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsAborted(status) || absl::IsInternal(status) ||
+         absl::IsDeadlineExceeded(status);
+}
+
 absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSession& session,
                     v1::WriteBlocksRequest& request, v1::WriteBlocksResponse* /*response*/) {
   const engine::KvShape& shape = host.engine.info().kv;
@@ -52,9 +59,11 @@ absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSe
   const SessionRecording::PoolLock order(recording);
   // When it is enqueued: steps that are submitted before it has ended come behind it.
   const uint64_t now_ns = NowNs();
-  REPRISE_RETURN_IF_ERROR(host.engine.WriteBlocks(session.info.id, parts.parts, parts.contents));
-  if (recording != nullptr) recording->AddWrite(now_ns, &request);
-  return absl::OkStatus();
+  const absl::Status written =
+      host.engine.WriteBlocks(session.info.id, parts.parts, parts.contents);
+  if (recording != nullptr && written.ok()) recording->AddWrite(now_ns, &request);
+  if (recording != nullptr && MayHaveChangedBlocks(written)) recording->Lose(RecordLoss::kKvCall);
+  return written;
 }
 
 absl::Status CheckExchange(const KvService& kv) {
@@ -80,13 +89,6 @@ absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSe
   return absl::OkStatus();
 }
 
-// Whether an import that failed may have left blocks in which nothing is written any more: it had
-// begun then.
-bool MayHaveChangedBlocks(const absl::Status& status) {
-  return absl::IsDataLoss(status) || absl::IsAborted(status) || absl::IsInternal(status) ||
-         absl::IsDeadlineExceeded(status);
-}
-
 absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSession& session,
                     const v1::ImportBlocksRequest& request, v1::ImportBlocksResponse* response) {
   REPRISE_RETURN_IF_ERROR(CheckExchange(kv));
@@ -97,7 +99,7 @@ absl::Status Handle(const ServiceHost& host, const KvService& kv, const ServedSe
   const absl::StatusOr<std::vector<uint32_t>> tokens = kv.exchange->Import(
       session.info.id, session.account.log_name(), Ids(request.blocks()), tickets);
   if (recording != nullptr && tokens.ok())
-    RecordImport(host, kv.model, session, now_ns, Ids(request.blocks()), *tokens);
+    RecordContents(host, kv.model, session, now_ns, Ids(request.blocks()), *tokens);
   if (recording != nullptr && MayHaveChangedBlocks(tokens.status()))
     recording->Lose(RecordLoss::kKvCall);
   REPRISE_RETURN_IF_ERROR(tokens.status());

@@ -14,9 +14,9 @@ namespace reprise::service {
 
 // 32 bytes, SHA-256. Of a directory: over config.json and, of every tensor in the order of names,
 // the name, shape, type and up to three samples of 4 KiB: its begin, middle and end. How tensors
-// are spread over files does not count. Of a preset: over its name and seed. With longrope also
-// over which of its factors turn keys in an engine of such a max_context_length (0: the model's
-// limit). Errors: those of reading both.
+// are spread over files does not count, nor does hf_quant_config.json: tensors show what it says.
+// Of a preset: over its name and seed. With longrope also over which of its factors turn keys in an
+// engine of such a max_context_length (0: the model's limit). Errors: those of reading both.
 absl::StatusOr<std::string> ModelFingerprint(const models::ModelSource& source,
                                              uint32_t max_context_length = 0);
 

@@ -86,7 +86,8 @@ absl::Status ReadContents(const ServiceHost& host, const std::string& model,
   return absl::OkStatus();
 }
 
-// Recording ends where it fails.
+}  // namespace
+
 void RecordContents(const ServiceHost& host, const std::string& model, const ServedSession& session,
                     uint64_t at_ns, std::span<const uint32_t> blocks,
                     std::span<const uint32_t> num_tokens) {
@@ -98,14 +99,6 @@ void RecordContents(const ServiceHost& host, const std::string& model, const Ser
   });
   if (read.ok()) return;
   session.recording.get()->Lose(had_memory ? RecordLoss::kKvCall : RecordLoss::kOutOfMemory);
-}
-
-}  // namespace
-
-void RecordImport(const ServiceHost& host, const std::string& model, const ServedSession& session,
-                  uint64_t at_ns, std::span<const uint32_t> blocks,
-                  std::span<const uint32_t> num_tokens) {
-  RecordContents(host, model, session, at_ns, blocks, num_tokens);
 }
 
 void RecordAdoption(const ServiceHost& host, const std::string& model, const ServedSession& session,

@@ -15,11 +15,11 @@
 
 namespace reprise::service {
 
-// `blocks` have just been imported, with so many tokens each; at `at_ns` that began. REQUIRES: the
+// `blocks` have just been filled, with so many tokens each; at `at_ns` that began. REQUIRES: the
 // session is recorded, and its PoolLock is held.
-void RecordImport(const ServiceHost& host, const std::string& model, const ServedSession& session,
-                  uint64_t at_ns, std::span<const uint32_t> blocks,
-                  std::span<const uint32_t> num_tokens);
+void RecordContents(const ServiceHost& host, const std::string& model, const ServedSession& session,
+                    uint64_t at_ns, std::span<const uint32_t> blocks,
+                    std::span<const uint32_t> num_tokens);
 
 // `blocks` have just been adopted under `name`, and were not the session's to read before.
 // REQUIRES: as above.

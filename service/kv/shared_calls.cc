@@ -29,8 +29,9 @@ absl::Status ShareBlocks(const ServiceHost& host, const ServedSession& session,
                                          static_cast<size_t>(request.blocks_size()));
   SessionRecording* recording = session.recording.get();
   const SessionRecording::PoolLock order(recording);
+  const uint64_t now_ns = NowNs();
   REPRISE_RETURN_IF_ERROR(host.engine.ShareBlocks(session.info.id, request.name(), blocks));
-  if (recording != nullptr) recording->AddShare(NowNs(), request.name(), blocks);
+  if (recording != nullptr) recording->AddShare(now_ns, request.name(), blocks);
   return absl::OkStatus();
 }
 
@@ -54,8 +55,9 @@ absl::Status ReleaseBlocks(const ServiceHost& host, const ServedSession& session
                            v1::ReleaseBlocksResponse* response) {
   SessionRecording* recording = session.recording.get();
   const SessionRecording::PoolLock order(recording);
+  const uint64_t now_ns = NowNs();
   REPRISE_RETURN_IF_ERROR(host.engine.ReleaseBlocks(session.info.id, request.name()));
-  if (recording != nullptr) recording->AddRelease(request.name());
+  if (recording != nullptr) recording->AddRelease(now_ns, request.name());
   response->set_free_blocks(host.engine.pool().free_blocks);
   return absl::OkStatus();
 }

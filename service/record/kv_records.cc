@@ -189,6 +189,8 @@ absl::Status CheckKvCall(const v1::RecordHeader& header, const v1::SessionRecord
     return CheckPairs("swap_in", record.swapped_in().blocks(), record.swap_in().swapped(), server);
   }
   if (record.has_swap_out_state()) {
+    if (!record.has_swapped_out_state())
+      return absl::DataLossError("swap_out_state: got no answer, allowed one");
     return CheckId("swap_out_state", record.swapped_out_state().swapped_state(), StatesOf(server));
   }
   if (record.has_free_swapped()) return CheckFreeSwapped(record.free_swapped(), server);

@@ -138,14 +138,17 @@ std::optional<RecordLoss> Recorder::Push(const std::shared_ptr<Session>& session
   return loss;
 }
 
-void Recorder::AwaitRoom(uint64_t bytes) {
+bool Recorder::AwaitRoom(uint64_t bytes, uint64_t since_ns) {
   const uint64_t half = options_.max_waiting_bytes / 2;
   // What is larger than half waits until it is alone.
   const uint64_t most = half - std::min(half, bytes);
   std::unique_lock lock(room_mutex_);
   num_awaiting_room_.fetch_add(1);
-  room_.wait_for(lock, kMaxRoomWait, [&] { return waiting_bytes_.load() <= most; });
+  const std::chrono::nanoseconds waited(NowNs() - since_ns);
+  const bool has_room =
+      room_.wait_for(lock, kMaxRoomWait - waited, [&] { return waiting_bytes_.load() <= most; });
   num_awaiting_room_.fetch_sub(1);
+  return has_room;
 }
 
 void Recorder::TellRoom() {

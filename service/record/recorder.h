@@ -62,20 +62,23 @@ class SessionRecording {
    private:
     std::unique_lock<std::mutex> lock_;
   };
-  // None of them throws: what there is no memory for is lost.
+  // None of them throws: what there is no memory for is lost. at_ns: before the engine did it.
   void AddAllocate(const v1::AllocateRequest& request, const v1::AllocateResponse& response);
   void AddFree(const v1::FreeRequest& request);
-  void AddSwapOut(std::span<const uint32_t> blocks, std::span<const uint32_t> swapped);
-  void AddSwapIn(std::span<const uint32_t> swapped, std::span<const uint32_t> blocks);
-  void AddSwapOutState(uint32_t row, const engine::SwappedState& state);
-  void AddFreeSwapped(std::span<const uint32_t> swapped, std::span<const uint32_t> states);
+  void AddSwapOut(uint64_t at_ns, std::span<const uint32_t> blocks,
+                  std::span<const uint32_t> swapped);
+  void AddSwapIn(uint64_t at_ns, std::span<const uint32_t> swapped,
+                 std::span<const uint32_t> blocks);
+  void AddSwapOutState(uint64_t at_ns, uint32_t row, const engine::SwappedState& state);
+  void AddFreeSwapped(uint64_t at_ns, std::span<const uint32_t> swapped,
+                      std::span<const uint32_t> states);
   // A name goes as its digest (SharedNameDigest).
   void AddShare(uint64_t at_ns, std::string_view name, std::span<const uint32_t> blocks);
   void AddAdopted(uint64_t at_ns, std::span<const uint32_t> blocks);
-  void AddRelease(std::string_view name);
-  // Contents that came into blocks at `at_ns`, which may be much: waits for up to kMaxRoomWait
-  // until half of the queue is free beside it, so that steps find their places. For threads that
-  // may wait. Takes the session's token out of `write`.
+  void AddRelease(uint64_t at_ns, std::string_view name);
+  // Contents that came into blocks at `at_ns`, which may be much: waits until half of the queue is
+  // free beside it, so that steps find their places. Recording ends where it is not by kMaxRoomWait
+  // behind `at_ns`. For threads that may wait. Takes the session's token out of `write`.
   void AddWrite(uint64_t at_ns, v1::WriteBlocksRequest* write);
   // False once recording has ended.
   bool goes_on() const { return shared_->wanted.load(std::memory_order_relaxed); }
@@ -172,8 +175,9 @@ class Recorder {
   // nullopt: it has its place. Throws nothing.
   std::optional<RecordLoss> Push(const std::shared_ptr<Session>& session,
                                  const v1::SessionRecord& record);
-  // Waits for up to kMaxRoomWait until `bytes` more leave half of the queue's bytes free.
-  void AwaitRoom(uint64_t bytes);
+  // Waits until `bytes` more leave half of the queue's bytes free. Whether they do by kMaxRoomWait
+  // behind `since_ns`.
+  bool AwaitRoom(uint64_t bytes, uint64_t since_ns);
   void TellRoom();
 
   // What the thread does. None of it throws but Write and BeginFile.

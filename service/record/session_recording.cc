@@ -51,33 +51,34 @@ void SessionRecording::AddFree(const v1::FreeRequest& request) {
   });
 }
 
-void SessionRecording::AddSwapOut(std::span<const uint32_t> blocks,
+void SessionRecording::AddSwapOut(uint64_t at_ns, std::span<const uint32_t> blocks,
                                   std::span<const uint32_t> swapped) {
-  AddFilled(NowNs(), [&](v1::SessionRecord* record) {
+  AddFilled(at_ns, [&](v1::SessionRecord* record) {
     record->mutable_swap_out()->mutable_blocks()->Assign(blocks.begin(), blocks.end());
     record->mutable_swapped_out()->mutable_swapped()->Assign(swapped.begin(), swapped.end());
   });
 }
 
-void SessionRecording::AddSwapIn(std::span<const uint32_t> swapped,
+void SessionRecording::AddSwapIn(uint64_t at_ns, std::span<const uint32_t> swapped,
                                  std::span<const uint32_t> blocks) {
-  AddFilled(NowNs(), [&](v1::SessionRecord* record) {
+  AddFilled(at_ns, [&](v1::SessionRecord* record) {
     record->mutable_swap_in()->mutable_swapped()->Assign(swapped.begin(), swapped.end());
     record->mutable_swapped_in()->mutable_blocks()->Assign(blocks.begin(), blocks.end());
   });
 }
 
-void SessionRecording::AddSwapOutState(uint32_t row, const engine::SwappedState& state) {
-  AddFilled(NowNs(), [&](v1::SessionRecord* record) {
+void SessionRecording::AddSwapOutState(uint64_t at_ns, uint32_t row,
+                                       const engine::SwappedState& state) {
+  AddFilled(at_ns, [&](v1::SessionRecord* record) {
     record->mutable_swap_out_state()->set_row(row);
     record->mutable_swapped_out_state()->set_swapped_state(state.place);
     record->mutable_swapped_out_state()->set_context_length(state.context_length);
   });
 }
 
-void SessionRecording::AddFreeSwapped(std::span<const uint32_t> swapped,
+void SessionRecording::AddFreeSwapped(uint64_t at_ns, std::span<const uint32_t> swapped,
                                       std::span<const uint32_t> states) {
-  AddFilled(NowNs(), [&](v1::SessionRecord* record) {
+  AddFilled(at_ns, [&](v1::SessionRecord* record) {
     v1::FreeSwappedRequest* freed = record->mutable_free_swapped();
     freed->mutable_swapped()->Assign(swapped.begin(), swapped.end());
     freed->mutable_swapped_states()->Assign(states.begin(), states.end());
@@ -98,8 +99,8 @@ void SessionRecording::AddAdopted(uint64_t at_ns, std::span<const uint32_t> bloc
   });
 }
 
-void SessionRecording::AddRelease(std::string_view name) {
-  AddFilled(NowNs(), [&](v1::SessionRecord* record) {
+void SessionRecording::AddRelease(uint64_t at_ns, std::string_view name) {
+  AddFilled(at_ns, [&](v1::SessionRecord* record) {
     record->mutable_release()->set_name(SharedNameDigest(name));
   });
 }
@@ -107,7 +108,10 @@ void SessionRecording::AddRelease(std::string_view name) {
 void SessionRecording::AddWrite(uint64_t at_ns, v1::WriteBlocksRequest* write) {
   if (!goes_on()) return;
   write->clear_session();
-  recorder_.AwaitRoom(write->ByteSizeLong());
+  if (!recorder_.AwaitRoom(write->ByteSizeLong(), at_ns)) {
+    Lose(RecordLoss::kOverflow);
+    return;
+  }
   v1::SessionRecord record;
   // The record views it, and does not own it.
   record.unsafe_arena_set_allocated_write(write);

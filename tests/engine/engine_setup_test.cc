@@ -77,18 +77,21 @@ TEST(ResolveLinear, TakesWhatWasMeasuredToBeFaster) {
 }
 
 // Matrix units read them packed, and in no other way.
-TEST(ResolveLinear, PacksWeightsOf8BitsWhereverThereAreMatrixUnits) {
-  models::ModelSpec fp8;
+TEST(ResolveLinear, PacksQuantizedWeightsWhereverThereAreMatrixUnits) {
+  models::ModelSpec fp8, mxfp4;
   fp8.weight_quantization = models::WeightQuantization{};
-  DeviceProperties gpu = Properties(DeviceKind::kCuda);
-  gpu.compute_capability = 80;
+  mxfp4.mxfp4_experts = true;
   using runtime::DType;
-  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, fp8, gpu), LinearPolicy::kRowMajor);
-  gpu.matrix_unit = runtime::MatrixUnit::kMma;
-  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, fp8, gpu), LinearPolicy::kPacked);
-  EXPECT_EQ(ResolveLinear({.dtype = DType::kF32}, fp8, gpu), LinearPolicy::kRowMajor);
-  EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, fp8, Properties(DeviceKind::kHost)),
-            LinearPolicy::kRowMajor);
+  for (const models::ModelSpec& spec : {fp8, mxfp4}) {
+    DeviceProperties gpu = Properties(DeviceKind::kCuda);
+    gpu.compute_capability = 80;
+    EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, spec, gpu), LinearPolicy::kRowMajor);
+    gpu.matrix_unit = runtime::MatrixUnit::kMma;
+    EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, spec, gpu), LinearPolicy::kPacked);
+    EXPECT_EQ(ResolveLinear({.dtype = DType::kF32}, spec, gpu), LinearPolicy::kRowMajor);
+    EXPECT_EQ(ResolveLinear({.dtype = DType::kBf16}, spec, Properties(DeviceKind::kHost)),
+              LinearPolicy::kRowMajor);
+  }
 }
 
 TEST(CheckLinear, RefusesPackedWeightsThatNothingReads) {

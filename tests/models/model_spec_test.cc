@@ -54,6 +54,15 @@ TEST(ModelSpec, RefusesHeadsThatDoNotDivide) {
   ExpectInvalid(ValidateModelSpec(spec), {"num_heads: got 4", "a multiple of num_kv_heads (3)"});
 }
 
+TEST(ModelSpec, RefusesMxfp4OfExpertsThatAreNotPublishedInIt) {
+  for (const char* architecture : {"llama", "mixtral", "granitemoe"}) {
+    ModelSpec spec = SmallSpec();
+    spec.architecture = architecture;
+    spec.mxfp4_experts = true;
+    ExpectInvalid(ValidateModelSpec(spec), {"mxfp4_experts: got true", architecture});
+  }
+}
+
 TEST(ModelSpec, RefusesAnOddHeadDim) {
   ModelSpec spec = SmallSpec();
   spec.head_dim = 7;

@@ -275,6 +275,19 @@ TEST_F(RecordedKv, EndsWhereContentsDoNotFitTheLimit) {
   EXPECT_LE(bytes, record_.limit_bytes);
 }
 
+// One block's contents.
+v1::WriteBlocksRequest WriteOf(const engine::KvShape& shape) {
+  v1::WriteBlocksRequest write;
+  KvLayoutToWire(shape, "", write.mutable_layout());
+  v1::KvPart* part = write.add_parts();
+  part->set_block(1);
+  part->set_num_layers(1);
+  part->set_num_tokens(kBlockSize);
+  part->set_contents(std::string(shape.BytesOf({.num_layers = 1, .num_tokens = kBlockSize}), 'k'));
+  part->set_crc32(Crc32Of(*part));
+  return write;
+}
+
 // More than the queue holds at a time: it is waited for, in the thread of such calls.
 TEST_F(RecordedKv, ContentsWaitForRoomInTheQueue) {
   served_ = std::make_unique<ServedModel>();
@@ -285,16 +298,8 @@ TEST_F(RecordedKv, ContentsWaitForRoomInTheQueue) {
   ASSERT_TRUE(recorder.ok()) << recorder.status();
   auto recording = (*recorder)->Begin(served_->engine(), 1, "test");
   ASSERT_NE(recording, nullptr);
-  v1::WriteBlocksRequest write;
+  v1::WriteBlocksRequest write = WriteOf(served_->engine().info().kv);
   write.set_session("secret");
-  KvLayoutToWire(served_->engine().info().kv, "", write.mutable_layout());
-  v1::KvPart* part = write.add_parts();
-  part->set_block(1);
-  part->set_num_layers(1);
-  part->set_num_tokens(kBlockSize);
-  const engine::KvShape& shape = served_->engine().info().kv;
-  part->set_contents(std::string(shape.BytesOf({.num_layers = 1, .num_tokens = kBlockSize}), 'k'));
-  part->set_crc32(Crc32Of(*part));
   for (int i = 0; i < 40; ++i) *write.add_parts() = write.parts(0);
   constexpr size_t kWrites = 40;
   for (size_t i = 0; i < kWrites; ++i) recording->AddWrite(NowNs(), &write);
@@ -309,6 +314,35 @@ TEST_F(RecordedKv, ContentsWaitForRoomInTheQueue) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->calls.size(), kWrites);
   EXPECT_EQ(read->end, v1::RECORD_END_REASON_LIMIT) << "what was asked for last does not fit";
+}
+
+// All contents that came at one time wait for 5 s together: a disk that is slow holds up the thread
+// of such calls no longer.
+TEST_F(RecordedKv, ContentsThatFindNoRoomInTimeEndTheRecording) {
+  served_ = std::make_unique<ServedModel>();
+  record_.directory = directory_;
+  record_.max_waiting_bytes = 64 << 10;
+  record_.write_interval_ms = 60'000;
+  auto recorder = Recorder::Open(record_, {});
+  ASSERT_TRUE(recorder.ok()) << recorder.status();
+  auto recording = (*recorder)->Begin(served_->engine(), 1, "test");
+  ASSERT_NE(recording, nullptr);
+  v1::WriteBlocksRequest write = WriteOf(served_->engine().info().kv);
+  const uint64_t long_ago_ns = NowNs() - 60'000'000'000;
+  size_t writes = 0;
+  for (; recording->goes_on(); ++writes) {
+    ASSERT_LT(writes, record_.max_waiting_bytes);
+    recording->AddWrite(long_ago_ns, &write);
+  }
+  EXPECT_GT(writes, 1u);
+  EXPECT_LE((writes - 1) * write.ByteSizeLong(), record_.max_waiting_bytes / 2)
+      << "the other half is for steps";
+  recording.reset();
+  recorder->reset();
+  const std::filesystem::directory_iterator file(directory_);
+  const auto read = ReadRecording(file->path());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->end, v1::RECORD_END_REASON_OVERFLOW);
 }
 
 }  // namespace

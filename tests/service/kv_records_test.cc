@@ -168,6 +168,8 @@ TEST(KvRecords, AreRefusedByWhatIsWrong) {
       {With(StateSwappedOut(),
             [](Record* r) { r->mutable_swapped_out_state()->set_swapped_state(2); }),
        "swap_out_state: got swapped state 2, allowed: 0 to 1"},
+      {With(StateSwappedOut(), [](Record* r) { r->clear_swapped_out_state(); }),
+       "swap_out_state: got no answer, allowed one"},
       {With(SwappedFreed(), [](Record* r) { r->mutable_free_swapped()->add_swapped_states(2); }),
        "free_swapped: got swapped state 2, allowed: 0 to 1"},
       {With(SwappedFreed(), [](Record* r) { r->mutable_free_swapped()->add_swapped(5); }),

@@ -67,10 +67,12 @@ TEST_F(Outputs, MayLieInAModelsDirectoryButAreNoPartOfIt) {
   std::filesystem::create_directory(File("m"));
   std::filesystem::create_directory(File("blobs"));
   std::ofstream(File("m/config.json")) << "{}";
+  std::ofstream(File("m/hf_quant_config.json")) << "{}";
   std::ofstream(File("blobs/w")) << "x";
   std::filesystem::create_symlink(File("blobs/w"), File("m/model.safetensors"));
   const std::vector<NamedFile> model = {{"--model", File("m")}};
-  for (const char* name : {"m/config.json", "m/../m/config.json", "m/model.safetensors", "blobs/w"})
+  for (const char* name : {"m/config.json", "m/../m/config.json", "m/hf_quant_config.json",
+                           "m/model.safetensors", "blobs/w"})
     EXPECT_THAT(RefusalOf({{"--json", File(name)}}, model),
                 ::testing::HasSubstr("which is read (--model), allowed: another file"))
         << name;

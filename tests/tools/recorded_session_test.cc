@@ -47,6 +47,8 @@ v1::SessionRecord Step(uint64_t time_ns, uint64_t sequence,
   return record;
 }
 
+constexpr uint32_t kStateTokens = 40;
+
 // Notes what it is asked; its blocks are 100, 101 and so on.
 class NotingTarget final : public ReplayTarget {
  public:
@@ -81,9 +83,9 @@ class NotingTarget final : public ReplayTarget {
     for (size_t i = 0; i < swapped.size(); ++i) blocks.push_back(next_block_++);
     return blocks;
   }
-  absl::StatusOr<uint32_t> SwapOutState(uint32_t row) override {
+  absl::StatusOr<engine::SwappedState> SwapOutState(uint32_t row) override {
     calls.push_back(absl::StrCat("swap out state of ", row));
-    return next_state_++;
+    return engine::SwappedState{.place = next_state_++, .context_length = kStateTokens};
   }
   absl::Status FreeSwapped(const std::vector<uint32_t>& swapped,
                            const std::vector<uint32_t>& states) override {
@@ -280,6 +282,7 @@ v1::SessionRecord StateSwappedOut(uint64_t time_ns, uint32_t row, uint32_t state
   record.set_time_ns(time_ns);
   record.mutable_swap_out_state()->set_row(row);
   record.mutable_swapped_out_state()->set_swapped_state(state);
+  record.mutable_swapped_out_state()->set_context_length(kStateTokens);
   return record;
 }
 
@@ -330,6 +333,16 @@ v1::SessionRecord AddsWithState(uint64_t time_ns, uint64_t sequence, uint32_t st
   record.mutable_step()->add_add()->set_swapped_state(state);
   record.mutable_answer()->set_sequence(sequence);
   return record;
+}
+
+TEST(ReplaySession, EndsWhereAStateIsBehindOtherTokensThanWasRecorded) {
+  NotingTarget target;
+  v1::SessionRecord swapped = StateSwappedOut(2, 17, 2);
+  swapped.mutable_swapped_out_state()->set_context_length(kStateTokens + 1);
+  const auto result = Replay({Step(1, 1), swapped, Step(3, 2)}, &target);
+  EXPECT_EQ(result.status(),
+            absl::InternalError("swapping a state out: got one behind 40 tokens, recorded 41"));
+  EXPECT_THAT(target.calls, ElementsAre("step 1", "swap out state of 17"));
 }
 
 TEST(ReplaySession, NamesWhatIsInSwapSpaceAsTheReplayWasGivenIt) {

@@ -40,10 +40,8 @@ absl::StatusOr<std::vector<uint32_t>> EngineTarget::SwapIn(const std::vector<uin
   return engine_->SwapIn(session_.id, swapped);
 }
 
-absl::StatusOr<uint32_t> EngineTarget::SwapOutState(uint32_t row) {
-  REPRISE_ASSIGN_OR_RETURN(const engine::SwappedState state,
-                           engine_->SwapOutState(session_.id, row));
-  return state.place;
+absl::StatusOr<engine::SwappedState> EngineTarget::SwapOutState(uint32_t row) {
+  return engine_->SwapOutState(session_.id, row);
 }
 
 absl::Status EngineTarget::FreeSwapped(const std::vector<uint32_t>& swapped,

@@ -26,7 +26,7 @@ class EngineTarget final : public ReplayTarget {
   absl::Status Write(const v1::WriteBlocksRequest& write) override;
   absl::StatusOr<std::vector<uint32_t>> SwapOut(const std::vector<uint32_t>& blocks) override;
   absl::StatusOr<std::vector<uint32_t>> SwapIn(const std::vector<uint32_t>& swapped) override;
-  absl::StatusOr<uint32_t> SwapOutState(uint32_t row) override;
+  absl::StatusOr<engine::SwappedState> SwapOutState(uint32_t row) override;
   absl::Status FreeSwapped(const std::vector<uint32_t>& swapped,
                            const std::vector<uint32_t>& states) override;
   absl::Status Share(const std::string& name, const std::vector<uint32_t>& blocks) override;

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/kv_part.h"
 #include "reprise/v1/step_service.pb.h"
 
 namespace reprise::tools {
@@ -26,7 +27,7 @@ class ReplayTarget {
   // What blocks that are moved are called there.
   virtual absl::StatusOr<std::vector<uint32_t>> SwapOut(const std::vector<uint32_t>& blocks) = 0;
   virtual absl::StatusOr<std::vector<uint32_t>> SwapIn(const std::vector<uint32_t>& swapped) = 0;
-  virtual absl::StatusOr<uint32_t> SwapOutState(uint32_t row) = 0;
+  virtual absl::StatusOr<engine::SwappedState> SwapOutState(uint32_t row) = 0;
   virtual absl::Status FreeSwapped(const std::vector<uint32_t>& swapped,
                                    const std::vector<uint32_t>& states) = 0;
   virtual absl::Status Share(const std::string& name, const std::vector<uint32_t>& blocks) = 0;

@@ -110,10 +110,16 @@ absl::Status Replayer::RepeatSwapIn(const v1::SessionRecord& call) {
 }
 
 absl::Status Replayer::RepeatSwapOutState(const v1::SessionRecord& call) {
-  REPRISE_ASSIGN_OR_RETURN(const uint32_t got, target_.SwapOutState(call.swap_out_state().row()));
+  REPRISE_ASSIGN_OR_RETURN(const engine::SwappedState got,
+                           target_.SwapOutState(call.swap_out_state().row()));
+  const v1::SwapOutStateResponse& recorded = call.swapped_out_state();
+  if (got.context_length != recorded.context_length())
+    return absl::InternalError(absl::StrCat("swapping a state out: got one behind ",
+                                            got.context_length, " tokens, recorded ",
+                                            recorded.context_length()));
   ReplayedIds::Recorded state;
-  state.Add(call.swapped_out_state().swapped_state());
-  states_.Add(state, {got});
+  state.Add(recorded.swapped_state());
+  states_.Add(state, {got.place});
   return absl::OkStatus();
 }
 

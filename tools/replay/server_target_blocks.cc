@@ -70,13 +70,14 @@ absl::StatusOr<std::vector<uint32_t>> ServerTarget::SwapIn(const std::vector<uin
   return ListOf(response.blocks());
 }
 
-absl::StatusOr<uint32_t> ServerTarget::SwapOutState(uint32_t row) {
+absl::StatusOr<engine::SwappedState> ServerTarget::SwapOutState(uint32_t row) {
   v1::SwapOutStateRequest request;
   v1::SwapOutStateResponse response;
   request.set_row(row);
   REPRISE_RETURN_IF_ERROR(Call(&Stub::SwapOutState, &request, &response,
                                absl::StrCat("swapping out the state of row ", row)));
-  return response.swapped_state();
+  return engine::SwappedState{.place = response.swapped_state(),
+                              .context_length = response.context_length()};
 }
 
 absl::Status ServerTarget::FreeSwapped(const std::vector<uint32_t>& swapped,
