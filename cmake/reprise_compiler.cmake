@@ -3,13 +3,19 @@
 
 find_program(REPRISE_CCACHE ccache)
 mark_as_advanced(REPRISE_CCACHE)
-if(REPRISE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_C_COMPILER_LAUNCHER "${REPRISE_CCACHE}")
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${REPRISE_CCACHE}")
+set(REPRISE_COMPILER_LAUNCHER "")
+if(REPRISE_CCACHE)
+  # Paths in the source folder count from there, so that a clone takes what another has compiled.
+  set(REPRISE_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}")
   if(REPRISE_PRECOMPILE)
     # What ccache asks for where headers are precompiled.
-    list(PREPEND CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+    list(APPEND REPRISE_COMPILER_LAUNCHER
          CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime)
+  endif()
+  list(APPEND REPRISE_COMPILER_LAUNCHER "${REPRISE_CCACHE}")
+  if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_C_COMPILER_LAUNCHER "${REPRISE_COMPILER_LAUNCHER}")
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${REPRISE_COMPILER_LAUNCHER}")
   endif()
 endif()
 
@@ -36,6 +42,15 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # that library calls deprecated.
   target_compile_options(reprise_flags INTERFACE -Wno-overloaded-virtual
                                                    -Wno-deprecated-declarations)
+endif()
+# No object names the clone that it was compiled in: what two clones compile is the same. A debugger
+# wants the true paths.
+set(REPRISE_DEBUG_SOURCE_DIR "${PROJECT_SOURCE_DIR}")
+if(NOT CMAKE_BUILD_TYPE MATCHES "^(Debug|RelWithDebInfo)$")
+  set(REPRISE_DEBUG_SOURCE_DIR "/reprise")
+  target_compile_options(
+    reprise_flags INTERFACE "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}=."
+                            "-fdebug-prefix-map=${PROJECT_SOURCE_DIR}=${REPRISE_DEBUG_SOURCE_DIR}")
 endif()
 if(REPRISE_WARNINGS_AS_ERRORS)
   target_compile_options(reprise_flags INTERFACE -Werror)

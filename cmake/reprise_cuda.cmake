@@ -30,23 +30,27 @@ endif()
 
 # reprise_compile_cuda(<file> <output.fatbin>)
 # Device code of one file for all of REPRISE_CUDA_ARCHITECTURES. Rebuilt when a header that it
-# includes changes.
+# includes changes. ccache keeps objects alone, so an object is compiled, and the fat binary in it
+# taken out.
 function(reprise_compile_cuda source fatbin)
   set(gencode "")
   foreach(arch IN LISTS REPRISE_CUDA_ARCHITECTURES)
     list(APPEND gencode -gencode arch=compute_${arch},code=sm_${arch})
   endforeach()
   file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}" "${source}")
+  cmake_path(RELATIVE_PATH fatbin BASE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
   add_custom_command(
     OUTPUT "${fatbin}"
+    BYPRODUCTS "${fatbin}.o"
     DEPFILE "${fatbin}.d"
     DEPENDS "${source}" "${PROJECT_SOURCE_DIR}/cmake/compile_cuda.cmake"
-    COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${fatbin}"
+    COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${fatbin}.o"
             -P "${PROJECT_SOURCE_DIR}/cmake/compile_cuda.cmake" --
-            "${REPRISE_NVCC}" -x cu -fatbin -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo
-            --compress-mode=none -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}"
-            "-I${PROJECT_SOURCE_DIR}" ${gencode}
-            -MD -MF "${fatbin}.d" -MT "${fatbin}" -o "${fatbin}" "${source}"
+            ${REPRISE_COMPILER_LAUNCHER} "${REPRISE_NVCC}" -x cu -c -std=c++20 -O3
+            --expt-relaxed-constexpr -lineinfo --compress-mode=none -Werror all-warnings
+            -ccbin "${CMAKE_CXX_COMPILER}" "-I${PROJECT_SOURCE_DIR}" ${gencode}
+            -MD -MF "${fatbin}.d" -MT "${fatbin}" -o "${fatbin}.o" "${source}"
+    COMMAND "${CMAKE_OBJCOPY}" -O binary --only-section=.nv_fatbin "${fatbin}.o" "${fatbin}"
     COMMENT "Building CUDA fat binary of ${name}"
     VERBATIM)
 endfunction()

@@ -60,21 +60,38 @@ endif()
 
 # reprise_compile_hip(<file> <output>)
 # Device code of one file for all of REPRISE_HIP_ARCHITECTURES, as one bundle. Rebuilt when a header
-# that it includes changes.
+# that it includes changes. Each architecture is compiled by itself: at the same time, and so that
+# ccache can keep it. The folder of device libraries is given relative to this one, for ccache too.
 function(reprise_compile_hip source output)
-  set(architectures "")
-  foreach(arch IN LISTS REPRISE_HIP_ARCHITECTURES)
-    list(APPEND architectures --offload-arch=${arch})
-  endforeach()
   file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}" "${source}")
+  cmake_path(RELATIVE_PATH output BASE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
+  cmake_path(RELATIVE_PATH REPRISE_HIP_BITCODE BASE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}"
+             OUTPUT_VARIABLE bitcode)
+  set(targets "host-x86_64-unknown-linux")
+  set(inputs -input=/dev/null)
+  set(objects "")
+  foreach(arch IN LISTS REPRISE_HIP_ARCHITECTURES)
+    set(object "${output}.${arch}")
+    add_custom_command(
+      OUTPUT "${object}"
+      DEPFILE "${object}.d"
+      DEPENDS "${source}"
+      COMMAND ${REPRISE_COMPILER_LAUNCHER} "${REPRISE_HIP_CLANG}" -x hip -c -std=c++20 -O3
+              -nogpuinc --rocm-path=/usr "--rocm-device-lib-path=${bitcode}" --offload-device-only
+              --no-gpu-bundle-output --offload-arch=${arch} -Wall -Wextra -Werror
+              "-I${PROJECT_SOURCE_DIR}"
+              -MD -MF "${object}.d" -MT "${object}" -o "${object}" "${source}"
+      COMMENT "Building HIP code object of ${name} for ${arch}"
+      VERBATIM)
+    string(APPEND targets ",hipv4-amdgcn-amd-amdhsa--${arch}")
+    list(APPEND inputs "-input=${object}")
+    list(APPEND objects "${object}")
+  endforeach()
   add_custom_command(
     OUTPUT "${output}"
-    DEPFILE "${output}.d"
-    DEPENDS "${source}"
-    COMMAND "${REPRISE_HIP_CLANG}" -x hip -std=c++20 -O3 -nogpuinc --rocm-path=/usr
-            "--rocm-device-lib-path=${REPRISE_HIP_BITCODE}"
-            --offload-device-only ${architectures} -Wall -Wextra -Werror "-I${PROJECT_SOURCE_DIR}"
-            -MD -MF "${output}.d" -MT "${output}" -o "${output}" "${source}"
-    COMMENT "Building HIP code objects of ${name}"
+    DEPENDS ${objects}
+    COMMAND "${REPRISE_HIP_BUNDLER}" -type=o -bundle-align=4096 "-targets=${targets}" ${inputs}
+            "-output=${output}"
+    COMMENT "Bundling HIP code objects of ${name}"
     VERBATIM)
 endfunction()

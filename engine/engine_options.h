@@ -18,8 +18,7 @@ namespace reprise::engine {
 // depend on the batch; they differ from each other by rounding. EngineInfo tells the one that runs.
 enum class LinearPolicy : uint8_t {
   kTuned,     // with bf16 or f16: kPacked on sm_90, where it was measured to be faster, and, of
-              // weights of 8 and 4 bits, MXFP4 too, on all GPUs with matrix units; else
-              // kRowMajor
+              // weights of 8 and 4 bits, on all GPUs with matrix units; else kRowMajor
   kRowMajor,  // matrix units, or the CPU's vector units, over weights as they are published
   kPacked,    // weights lie in the order in which they are read (kernels/packed_layout.h):
               // bf16 and f16 on GPUs with matrix units; no second copy

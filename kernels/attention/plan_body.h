@@ -33,7 +33,7 @@ struct QueryRow {
 struct BatchFeatures {
   uint32_t rows, decode_tokens, longest_decode, prompt_tokens;
 
-  REPRISE_FN uint32_t operator()(AttentionFeature feature) const {
+  constexpr uint32_t operator()(AttentionFeature feature) const {
     switch (feature) {
       case AttentionFeature::kBatchRows:
         return rows;
@@ -62,7 +62,7 @@ struct RowFeatures {
   BatchFeatures batch;
   uint32_t visible_tokens, query_tokens;
 
-  REPRISE_FN uint32_t operator()(AttentionFeature feature) const {
+  constexpr uint32_t operator()(AttentionFeature feature) const {
     if (feature == AttentionFeature::kVisibleTokens) return visible_tokens;
     return feature == AttentionFeature::kQueryTokens ? query_tokens : batch(feature);
   }

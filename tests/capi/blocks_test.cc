@@ -24,7 +24,7 @@ constexpr uint32_t kBlockSize = 16;
 class CApiBlocks : public ::testing::Test {
  protected:
   void SetUp() override {
-    reprise_engine_options options = TinyOptions(kModel);
+    reprise_engine_options options = TinyOptions(Model());
     options.swap_bytes = 1 << 18;
     engine_ = Make<EngineHandle>([&](reprise_engine** made, reprise_error* error) {
       return reprise_engine_create(device_.get(), &options, made, error);

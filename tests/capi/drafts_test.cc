@@ -18,7 +18,7 @@ using ::testing::Pointwise;
 class CApiDrafts : public ::testing::Test {
  protected:
   void SetUp() override {
-    reprise_engine_options options = TinyOptions(kModel);
+    reprise_engine_options options = TinyOptions(Model());
     options.max_draft_tokens = 6;
     engine_ = Make<EngineHandle>([&](reprise_engine** made, reprise_error* error) {
       return reprise_engine_create(device_.get(), &options, made, error);
@@ -157,7 +157,7 @@ TEST_F(CApiDrafts, AreRefusedByWhatIsWrong) {
 }
 
 TEST_F(CApiDrafts, OptionsBeyondWhatThereIsAreRefused) {
-  reprise_engine_options options = TinyOptions(kModel);
+  reprise_engine_options options = TinyOptions(Model());
   options.max_draft_tokens = 65536;
   reprise_engine* engine = nullptr;
   EXPECT_REFUSED(reprise_engine_create(device_.get(), &options, &engine, &error),
@@ -165,7 +165,7 @@ TEST_F(CApiDrafts, OptionsBeyondWhatThereIsAreRefused) {
   options.max_draft_tokens = (uint64_t{1} << 32) + 3;
   EXPECT_REFUSED(reprise_engine_create(device_.get(), &options, &engine, &error),
                  REPRISE_INVALID_ARGUMENT, "allowed: 0 to 65535");
-  options = TinyOptions(kModel);
+  options = TinyOptions(Model());
   options.decode = "fast";
   EXPECT_REFUSED(reprise_engine_create(device_.get(), &options, &engine, &error),
                  REPRISE_INVALID_ARGUMENT,

@@ -47,40 +47,40 @@ TEST(CApiEngineOptions, AreRefusedByName) {
   const auto create = [&](const reprise_engine_options& options, reprise_error* error) {
     return reprise_engine_create(device.get(), &options, &engine, error);
   };
-  reprise_engine_options options = TinyOptions(kModel);
+  reprise_engine_options options = TinyOptions(Model());
   options.dtype = "float";
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
                  "dtype is \"float\"; allowed: auto, bf16, f16, f32");
-  options = TinyOptions(kModel);
+  options = TinyOptions(Model());
   options.kv_dtype = "fp8";
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT, "kv_dtype is \"fp8\"");
-  options = TinyOptions(kModel);
+  options = TinyOptions(Model());
   options.linear = "fast";
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
                  "allowed: auto, tuned, row-major, packed, portable");
-  options = TinyOptions(kModel);
+  options = TinyOptions(Model());
   options.round_activations = 2;
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
                  "round_activations is 2; allowed: 0, 1");
   options.round_activations = 1;
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
                  "round_activations is true with a model that does not mean it");
-  options = TinyOptions(kModel);
+  options = TinyOptions(Model());
   options.linear_table = "{}";
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
                  "linear table: schema: got nothing, allowed \"reprise-linear-table/1\"");
-  options = TinyOptions(kModel);
+  options = TinyOptions(Model());
   options.adjust_logits = 2;
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
                  "adjust_logits is 2; allowed: 0, 1");
-  options = TinyOptions(kModel);
+  options = TinyOptions(Model());
   options.mixed_buckets = nullptr;
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT,
                  "mixed_buckets: got NULL for 1 elements");
-  options = TinyOptions(kModel);
+  options = TinyOptions(Model());
   options.pipeline_depth = 100;
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT, "pipeline_depth");
-  options = TinyOptions(kModel);
+  options = TinyOptions(Model());
   options.preset = "llama-3.2-1b";
   EXPECT_REFUSED(create(options, &error), REPRISE_INVALID_ARGUMENT, "preset");
   options.directory = nullptr;
@@ -102,7 +102,7 @@ void CountStages(void* context, const char* stage, const char*, uint64_t done, u
 class CApiEngine : public ::testing::Test {
  protected:
   void SetUp() override {
-    reprise_engine_options options = TinyOptions(kModel);
+    reprise_engine_options options = TinyOptions(Model());
     options.progress = CountStages;
     options.progress_context = &stages_;
     engine_ = Make<EngineHandle>([&](reprise_engine** made, reprise_error* error) {

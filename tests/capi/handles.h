@@ -10,9 +10,14 @@
 #include <memory>
 #include <string>
 
+#include "tests/testing/source_dir.h"
+
 namespace reprise::capi {
 
-inline constexpr char kModel[] = REPRISE_SOURCE_DIR "/tests/fixtures/llama-tiny";
+inline const char* Model() {
+  static const std::string path = testing::SourceDir() + "/tests/fixtures/llama-tiny";
+  return path.c_str();
+}
 
 template <typename T, reprise_code (*kDestroy)(T*)>
 struct Destroyer {

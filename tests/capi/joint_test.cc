@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 
 EngineHandle TinyEngine(reprise_device* device) {
-  const reprise_engine_options options = TinyOptions(kModel);
+  const reprise_engine_options options = TinyOptions(Model());
   return Make<EngineHandle>([&](reprise_engine** made, reprise_error* error) {
     return reprise_engine_create(device, &options, made, error);
   });

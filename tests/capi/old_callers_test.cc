@@ -64,7 +64,7 @@ TEST(CApiOldCallers, EnginesSessionsAndResultsAreWhatTheyWere) {
   const DeviceHandle device = HostDevice();
   Old<reprise_engine_options> options(kEngineOptions);
   EXPECT_DONE(reprise_engine_options_init(options.get(), kEngineOptions, &error));
-  options->directory = kModel;
+  options->directory = Model();
   options->kv_cache_bytes = 1 << 20;
   options->max_rows = 2;
   const auto engine = Make<EngineHandle>([&](reprise_engine** made, reprise_error* error) {

@@ -30,7 +30,7 @@ std::vector<T> Column(const T* column, size_t count) {
 class CApiStep : public ::testing::Test {
  protected:
   CApiStep() {
-    const reprise_engine_options options = TinyOptions(kModel);
+    const reprise_engine_options options = TinyOptions(Model());
     engine_ = Make<EngineHandle>([&](reprise_engine** made, reprise_error* error) {
       return reprise_engine_create(device_.get(), &options, made, error);
     });
@@ -96,7 +96,7 @@ std::vector<uint32_t> ExpectedTokens(uint32_t count) {
   options.kv_cache_bytes = 1 << 20;
   options.max_rows = 4;
   options.mixed_buckets = {32};
-  auto engine = engine::DecodeEngine::Create(**device, {.directory = kModel}, options);
+  auto engine = engine::DecodeEngine::Create(**device, {.directory = Model()}, options);
   EXPECT_OK(engine);
   const engine::SessionInfo session = (*engine)->OpenSession();
   engine::StepDraft draft;

@@ -81,7 +81,7 @@ std::string ShortFile(absl::string_view file) {
   file = file.substr(0, file.find(" (discriminator"));
   const std::filesystem::path path(std::string(file), std::filesystem::path::native_format);
   const std::string normal = path.lexically_normal().string();
-  return std::string(absl::StripPrefix(normal, REPRISE_SOURCE_DIR "/"));
+  return std::string(absl::StripPrefix(normal, REPRISE_DEBUG_SOURCE_DIR "/"));
 }
 
 Located Locate(Place place) {

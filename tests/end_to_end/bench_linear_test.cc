@@ -12,6 +12,7 @@
 #include "tests/end_to_end/bench_program.h"
 #include "tests/end_to_end/program.h"
 #include "tests/testing/json_schema.h"
+#include "tests/testing/source_dir.h"
 
 namespace reprise::testing {
 namespace {
@@ -41,8 +42,8 @@ class BenchLinearProgram : public BenchProgramTest {
   }
   static std::vector<std::string> OfFixture(const std::string& name,
                                             const std::vector<std::string>& more) {
-    std::vector<std::string> all = Small(
-        {"--model", std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/" + name, "--rows", "1,3"});
+    std::vector<std::string> all =
+        Small({"--model", testing::SourceDir() + "/tests/fixtures/" + name, "--rows", "1,3"});
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }

@@ -10,13 +10,14 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/end_to_end/program.h"
+#include "tests/testing/source_dir.h"
 
 namespace reprise::testing {
 
 // docs/<name>.schema.json.
 inline nlohmann::json SchemaNamed(const std::string& name) {
   return nlohmann::json::parse(
-      ReadTextFile(std::string(REPRISE_SOURCE_DIR) + "/docs/" + name + ".schema.json"));
+      ReadTextFile(testing::SourceDir() + "/docs/" + name + ".schema.json"));
 }
 
 class BenchProgramTest : public ::testing::Test {

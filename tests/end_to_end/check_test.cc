@@ -12,6 +12,7 @@
 #include "tests/end_to_end/bench_program.h"
 #include "tests/end_to_end/program.h"
 #include "tests/testing/json_schema.h"
+#include "tests/testing/source_dir.h"
 
 namespace reprise::testing {
 namespace {
@@ -24,7 +25,7 @@ using ::testing::Not;
 class CheckProgram : public BenchProgramTest {
  protected:
   static std::string Fixture(const std::string& name) {
-    return std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/" + name;
+    return testing::SourceDir() + "/tests/fixtures/" + name;
   }
   // A copy of a fixture that may be spoilt.
   std::string Copy(const std::string& name) const {

@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/end_to_end/program.h"
 #include "tests/testing/json_schema.h"
+#include "tests/testing/source_dir.h"
 
 namespace reprise::testing {
 namespace {
@@ -22,7 +23,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 json Schema() {
-  return json::parse(ReadTextFile(std::string(REPRISE_SOURCE_DIR) + "/docs/profile.schema.json"));
+  return json::parse(ReadTextFile(testing::SourceDir() + "/docs/profile.schema.json"));
 }
 
 class ProfileProgram : public ::testing::Test {

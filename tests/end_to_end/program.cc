@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "tests/testing/source_dir.h"
 
 namespace reprise::testing {
 namespace {
@@ -134,7 +135,7 @@ int RunProgram(std::vector<std::string> arguments) {
   return Program(std::move(arguments)).Wait(std::chrono::seconds(120));
 }
 
-std::string ShippedModel() { return std::string(REPRISE_SOURCE_DIR) + "/examples/byte-llama"; }
+std::string ShippedModel() { return testing::SourceDir() + "/examples/byte-llama"; }
 
 std::string ReadTextFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

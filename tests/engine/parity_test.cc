@@ -25,6 +25,7 @@
 #include "tests/testing/decoder_oracle.h"
 #include "tests/testing/engine_driver.h"
 #include "tests/testing/kernel_test.h"
+#include "tests/testing/source_dir.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/step_probe.h"
 
@@ -58,7 +59,7 @@ struct ReferencePrompt {
 };
 
 std::string FixturePath(const std::string& name) {
-  return std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/" + name;
+  return testing::SourceDir() + "/tests/fixtures/" + name;
 }
 
 Logits ReadRows(const models::SafetensorsFile& file, const std::string& name, size_t vocab) {

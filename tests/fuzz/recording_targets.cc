@@ -38,7 +38,9 @@ class YieldingTarget final : public tools::ReplayTarget {
   absl::StatusOr<std::vector<uint32_t>> SwapIn(const std::vector<uint32_t>& swapped) override {
     return Some(swapped.size());
   }
-  absl::StatusOr<uint32_t> SwapOutState(uint32_t row) override { return row; }
+  absl::StatusOr<engine::SwappedState> SwapOutState(uint32_t row) override {
+    return engine::SwappedState{.place = row};
+  }
   absl::Status FreeSwapped(const std::vector<uint32_t>& /*swapped*/,
                            const std::vector<uint32_t>& /*states*/) override {
     return absl::OkStatus();

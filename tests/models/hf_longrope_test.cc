@@ -15,6 +15,7 @@
 #include "models/decoder.h"
 #include "tests/models/hf_config_edits.h"
 #include "tests/models/model_files.h"
+#include "tests/testing/source_dir.h"
 
 namespace reprise::models {
 namespace {
@@ -131,7 +132,7 @@ TEST(HfLongRope, BothDialectsGiveTheSameSpec) {
 TEST(HfLongRope, FixturesReadTheSameInBothDialects) {
   for (const char* name : {"phi3-longrope-tiny", "phi4-mini-tiny"}) {
     SCOPED_TRACE(name);
-    const std::string directory = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/" + name;
+    const std::string directory = testing::SourceDir() + "/tests/fixtures/" + name;
     std::ifstream stream(directory + "/config_transformers5.json");
     const auto four = ReadHfConfig(directory);
     const auto five = ParseHfConfig(std::string(std::istreambuf_iterator<char>(stream), {}));

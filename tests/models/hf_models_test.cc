@@ -19,6 +19,7 @@
 #include "models/decoder.h"
 #include "tests/models/hf_config_edits.h"
 #include "tests/models/model_files.h"
+#include "tests/testing/source_dir.h"
 
 namespace reprise::models {
 namespace {
@@ -613,7 +614,7 @@ TEST(HfModels, FixturesReadTheSameInBothDialects) {
   for (const char* name :
        {"gemma2-tiny", "gemma3-tiny", "phi3-tiny", "olmo2-tiny", "gemma3-vision-tiny"}) {
     SCOPED_TRACE(name);
-    const std::string directory = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/" + name;
+    const std::string directory = testing::SourceDir() + "/tests/fixtures/" + name;
     const auto read = [&](const char* file) {
       std::ifstream stream(directory + file);
       return ParseHfConfig(
@@ -754,7 +755,7 @@ TEST(HfRope, RefusesYarnParametersThatMeanNothing) {
 
 // The fixtures' configs were saved by transformers itself.
 TEST(HfFixtures, AllParse) {
-  const std::string fixtures = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/";
+  const std::string fixtures = testing::SourceDir() + "/tests/fixtures/";
   for (const char* name : {"llama-tiny", "granite-tiny", "llama3-rope-bias-tiny", "mistral-tiny",
                            "qwen2-tiny", "qwen3-tiny", "linear-rope-tiny", "yarn-rope-tiny",
                            "phi3-longrope-tiny", "phi4-mini-tiny"}) {
@@ -766,7 +767,7 @@ TEST(HfFixtures, AllParse) {
 }
 
 TEST(HfFixtures, BothDialectsGiveTheSameSpec) {
-  const std::string fixtures = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/";
+  const std::string fixtures = testing::SourceDir() + "/tests/fixtures/";
   for (const char* name :
        {"llama3-rope-bias-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny", "yarn-rope-tiny"}) {
     SCOPED_TRACE(name);

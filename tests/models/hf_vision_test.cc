@@ -14,6 +14,7 @@
 #include "models/config/hf_config.h"
 #include "tests/models/hf_config_edits.h"
 #include "tests/models/model_files.h"
+#include "tests/testing/source_dir.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/tiny_model.h"
 
@@ -305,7 +306,7 @@ TEST(HfVision, EveryFieldIsReportedByItsPath) {
 
 // What transformers 5 saved.
 TEST(HfVision, FixturesParse) {
-  const std::string fixtures = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/";
+  const std::string fixtures = testing::SourceDir() + "/tests/fixtures/";
   for (const char* name : {"gemma3-vision-tiny", "mistral3-vision-tiny"}) {
     const auto spec = ReadHfConfig(fixtures + name);
     ASSERT_TRUE(spec.ok()) << spec.status();

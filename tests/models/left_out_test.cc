@@ -22,6 +22,7 @@
 #include "models/weights/checkpoint.h"
 #include "models/weights/model_weights.h"
 #include "tests/models/model_files.h"
+#include "tests/testing/source_dir.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/tiny_model.h"
 
@@ -34,7 +35,7 @@ using Json = nlohmann::json;
 using enum BlockLinear;
 
 std::string FixturePath(const std::string& name) {
-  return std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/" + name;
+  return testing::SourceDir() + "/tests/fixtures/" + name;
 }
 
 std::string TextOf(const std::string& path) {
@@ -315,7 +316,7 @@ TEST(LeftOutWeights, ArePlannedInTheDtypeAndTheRestInItsFormat) {
 // The names that lists are held against are those that layers declare.
 TEST(BlockLinears, HaveTheNamesOfTheTensorsThatLayersDeclare) {
   for (const auto& entry :
-       std::filesystem::directory_iterator(std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures")) {
+       std::filesystem::directory_iterator(testing::SourceDir() + "/tests/fixtures")) {
     SCOPED_TRACE(entry.path());
     ASSERT_OK_AND_ASSIGN(ModelSpec spec, ReadHfConfig(entry.path().string()));
     spec.weight_quantization.reset();  // all are "<layer>.weight"

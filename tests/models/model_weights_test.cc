@@ -25,6 +25,7 @@
 #include "runtime/float_convert.h"
 #include "runtime/status_macros.h"
 #include "tests/models/model_files.h"
+#include "tests/testing/source_dir.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/tiny_model.h"
 
@@ -662,7 +663,7 @@ TEST(ModelWeightsBytes, PresetsTakeTheirParametersAndLittleMore) {
 
 // Saved by transformers itself: one file, shards, untied and tied, biases, all three types.
 TEST_F(ModelWeightsTest, FixturesLoad) {
-  const std::string fixtures = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures/";
+  const std::string fixtures = testing::SourceDir() + "/tests/fixtures/";
   for (const char* name : {"llama-tiny", "granite-tiny", "llama3-rope-bias-tiny"}) {
     const auto spec = ReadHfConfig(fixtures + name);
     ASSERT_TRUE(spec.ok()) << spec.status();

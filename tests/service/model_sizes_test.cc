@@ -13,6 +13,7 @@
 #include "models/config/hf_config.h"
 #include "models/config/model_presets.h"
 #include "models/decoder.h"
+#include "tests/testing/source_dir.h"
 #include "tests/testing/status_matchers.h"
 
 namespace reprise::service {
@@ -24,7 +25,7 @@ std::vector<std::pair<std::string, models::ModelSpec>> AllSpecs() {
   std::vector<std::pair<std::string, models::ModelSpec>> specs;
   for (const std::string_view name : models::PresetNames())
     specs.emplace_back(name, *models::PresetSpec(name));
-  const std::string fixtures = std::string(REPRISE_SOURCE_DIR) + "/tests/fixtures";
+  const std::string fixtures = testing::SourceDir() + "/tests/fixtures";
   for (const auto& entry : std::filesystem::directory_iterator(fixtures)) {
     const auto spec = models::ReadHfConfig(entry.path().string());
     EXPECT_OK(spec.status());

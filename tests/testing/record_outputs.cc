@@ -32,6 +32,7 @@
 #include "runtime/status_macros.h"
 #include "tests/testing/record_plan.h"
 #include "tests/testing/record_script.h"
+#include "tests/testing/source_dir.h"
 #include "tests/testing/tiny_model.h"
 
 namespace reprise::testing {
@@ -55,7 +56,7 @@ constexpr char kDefaultPreset[] = "llama-3.2-1b";
 
 struct Flags {
   std::optional<Names> devices, models, presets;
-  std::string source_dir = REPRISE_SOURCE_DIR;
+  std::string source_dir = SourceDir();
   bool help = false;
 };
 

@@ -341,7 +341,8 @@ TEST(ReplaySession, EndsWhereAStateIsBehindOtherTokensThanWasRecorded) {
   swapped.mutable_swapped_out_state()->set_context_length(kStateTokens + 1);
   const auto result = Replay({Step(1, 1), swapped, Step(3, 2)}, &target);
   EXPECT_EQ(result.status(),
-            absl::InternalError("swapping a state out: got one behind 40 tokens, recorded 41"));
+            absl::InternalError(
+                "before step 2: swapping a state out: got one behind 40 tokens, recorded 41"));
   EXPECT_THAT(target.calls, ElementsAre("step 1", "swap out state of 17"));
 }
 

@@ -13,6 +13,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/source_dir.h"
 
 namespace reprise::tools {
 namespace {
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 using ::testing::Contains;
 using ::testing::IsEmpty;
 
-const fs::path kRoot = REPRISE_SOURCE_DIR;
+const fs::path kRoot = testing::SourceDir();
 
 constexpr const char* kInnerFolders[] = {"runtime/", "kernels/", "graphs/",
                                          "models/",  "engine/",  "service/"};
