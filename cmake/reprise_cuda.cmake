@@ -31,7 +31,7 @@ endif()
 # reprise_compile_cuda(<file> <output.fatbin>)
 # Device code of one file for all of REPRISE_CUDA_ARCHITECTURES. Rebuilt when a header that it
 # includes changes. ccache keeps objects alone, so an object is compiled, and the fat binary in it
-# taken out.
+# taken out. CCACHE_NOHASHDIR: with -lineinfo the folder would count, which no other flag maps.
 function(reprise_compile_cuda source fatbin)
   set(gencode "")
   foreach(arch IN LISTS REPRISE_CUDA_ARCHITECTURES)
@@ -46,9 +46,10 @@ function(reprise_compile_cuda source fatbin)
     DEPENDS "${source}" "${PROJECT_SOURCE_DIR}/cmake/compile_cuda.cmake"
     COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${fatbin}.o"
             -P "${PROJECT_SOURCE_DIR}/cmake/compile_cuda.cmake" --
-            ${REPRISE_COMPILER_LAUNCHER} "${REPRISE_NVCC}" -x cu -c -std=c++20 -O3
-            --expt-relaxed-constexpr -lineinfo --compress-mode=none -Werror all-warnings
-            -ccbin "${CMAKE_CXX_COMPILER}" "-I${PROJECT_SOURCE_DIR}" ${gencode}
+            "${CMAKE_COMMAND}" -E env CCACHE_NOHASHDIR=1 ${REPRISE_COMPILER_LAUNCHER}
+            "${REPRISE_NVCC}" -x cu -c -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo
+            --compress-mode=none -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}"
+            "-I${PROJECT_SOURCE_DIR}" ${gencode}
             -MD -MF "${fatbin}.d" -MT "${fatbin}" -o "${fatbin}.o" "${source}"
     COMMAND "${CMAKE_OBJCOPY}" -O binary --only-section=.nv_fatbin "${fatbin}.o" "${fatbin}"
     COMMENT "Building CUDA fat binary of ${name}"
